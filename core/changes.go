@@ -27,6 +27,7 @@ import "github.com/muster-sched/muster/core/cluster"
 //	podStarted         without GPUs, see below      one change more        forgotten     the job's
 //	podStopped         -                            one change more        -             the job's
 //	placesChanged      -                            -                      -             the job's
+//	hostJoined         that may use its pool        -                      -             -
 //	planDropped        -                            all worth a try        forgotten     the job's
 //	moveBegun          without GPUs, see below      one change a pod more  forgotten     -
 //	moveOver           that may use the job's pools one change a pod more  -             -
@@ -76,6 +77,7 @@ import "github.com/muster-sched/muster/core/cluster"
 //	JobRelabelled  labelsChanged, podsVanished
 //	JobShielded    evictableChanged; disruptionsAllowed
 //	JobEstimated   orderChanged if the policy orders by estimates
+//	JobSlowed      none: the next pass evicts the job that it shares its GPUs with
 //	Checkpointed   none: it changes only what an eviction costs
 //	GPUTimeCounted none: a pass puts jobs in order by what their queues received
 //	Tick           none: what depends on time is looked at in every pass
@@ -278,6 +280,9 @@ func (c *changes) standbyOver(j *job) {
 	}
 	c.quotaReturned()
 }
+
+// hostJoined: another job may share the GPUs of a running one.
+func (c *changes) hostJoined(j *job) { c.roomFreed(j.pods[0].alloc.Node) }
 
 // planDropped: a job's nomination, or a part of it, was given up.
 func (c *changes) planDropped(j *job) {

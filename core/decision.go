@@ -55,7 +55,8 @@ type Decision struct {
 	// Reason says why, Detail gives the numbers; Detail may be empty for Bind.
 	Reason Reason
 	Detail string
-	// For names the job that an eviction or a move makes room for; a move may be for none.
+	// For names the job that an eviction or a move makes room for; a move may be for none. Of a bind for the reason [Packed]
+	// it is the job whose GPUs are shared, of an eviction for [PackingCancelled] the one that was too slow.
 	For string
 	// At is when to wake.
 	At Time
@@ -92,6 +93,8 @@ const (
 	Backfilled
 	// MadeRoom: a bind where others were evicted for it.
 	MadeRoom
+	// Packed: a bind on the GPUs of another job, which runs on; see [Packing].
+	Packed
 
 	// PriorityPreemption: evicted for a job of higher priority.
 	PriorityPreemption
@@ -124,6 +127,8 @@ const (
 	Suspect
 	// Passed: a node is uncordoned as it passed a test.
 	Passed
+	// PackingCancelled: evicted because the job whose GPUs it shared ran too slowly beside it.
+	PackingCancelled
 	// MemberLost: a gang whose member failed, failed to start or lost its node.
 	// A job waits for this reason while its pods are still leaving, and while it has
 	// fewer pods than its minimum because some were withdrawn.
@@ -181,8 +186,8 @@ const (
 )
 
 var reasonNames = [numReasons]string{
-	"Placed", "Backfilled", "MadeRoom",
-	"PriorityPreemption", "QuotaReclaim", "FairShareReclaim", "BackfillPreemption", "LeaseOver", "Requested", "Defragmentation", "Consolidation", "StaleGang", "Diagnosed", "Suspect", "Passed", "MemberLost", "Held",
+	"Placed", "Backfilled", "MadeRoom", "Packed",
+	"PriorityPreemption", "QuotaReclaim", "FairShareReclaim", "BackfillPreemption", "LeaseOver", "Requested", "Defragmentation", "Consolidation", "StaleGang", "Diagnosed", "Suspect", "Passed", "PackingCancelled", "MemberLost", "Held",
 	"QuotaExceeded", "NoNode", "Resources", "Stranded", "InsufficientCPU", "InsufficientMemory", "InsufficientPods", "InsufficientOther",
 	"TopologyTooTight", "Affinity", "HeldBack", "BackOff", "Victims", "MinRuntime", "ExceedsQuota", "StandbyReturns",
 	"MustNotBorrow", "HPExpected", "MaxRunning",

@@ -40,6 +40,7 @@ type Engine struct {
 	nominations  nominations
 	moves        moves
 	standbys     standbys
+	packs        packs
 	staleGangs   staleGangs
 	wanted       wanted
 	expected     expectedHP
@@ -78,6 +79,9 @@ func New(c Config) (*Engine, error) {
 		}
 		seen[l] = true
 	}
+	if err := c.Policy.Packing.Check(&c.Policy); err != nil {
+		return nil, err
+	}
 	state := cluster.New(c.Levels)
 	e := &Engine{
 		policy: c.Policy, state: state, placer: place.NewPlacer(state), ledger: quota.NewLedger(),
@@ -93,7 +97,7 @@ func New(c Config) (*Engine, error) {
 	}
 	e.affinities = affinities{state, e.placer, map[string][]repulsion{}}
 	e.nominations = nominations{Engine: e, plans: map[cluster.NodeID][]planned{}}
-	e.moves.Engine, e.standbys.Engine, e.staleGangs.Engine = e, e, e
+	e.moves.Engine, e.standbys.Engine, e.packs.Engine, e.staleGangs.Engine = e, e, e, e
 	e.expected.slot = c.Policy.Spot.Period / slots
 	e.recovery = recoveries{
 		Engine: e, jobs: map[string]*failures{}, strikes: map[cluster.NodeID][]strike{}, cordoned: map[cluster.NodeID]bool{}, until: Never,
@@ -183,6 +187,8 @@ func (e *Engine) apply(now Time, ev Event) error {
 		return e.setDisruptionProtected(ev)
 	case JobEstimated:
 		return e.estimate(now, ev)
+	case JobSlowed:
+		return e.slow(ev)
 	case Checkpointed:
 		return e.checkpoint(now, ev)
 	case JobDiagnosed:

@@ -204,6 +204,13 @@ type (
 		Job      string
 		Estimate Time
 	}
+	// JobSlowed reports that a job that shares its GPUs runs at so much of the throughput that it had before, in thousandths.
+	// The driver measures over several tens of steps after the other job's start (SchedMate §4.1). Of a job
+	// that shares no GPUs any longer it changes nothing.
+	JobSlowed struct {
+		Job   string
+		Share int64
+	}
 	// Checkpointed reports that a job saved its progress at At, which is not later than now; 0
 	// means now. A report of an earlier time than the last changes nothing.
 	Checkpointed struct {
@@ -250,6 +257,7 @@ func (JobEnded) event()         {}
 func (JobRelabelled) event()    {}
 func (JobShielded) event()      {}
 func (JobEstimated) event()     {}
+func (JobSlowed) event()        {}
 func (Checkpointed) event()     {}
 func (GPUTimeCounted) event()   {}
 func (Tick) event()             {}

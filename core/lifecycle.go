@@ -257,6 +257,7 @@ func (e *Engine) release(j *job, i int, to podState) {
 		e.state.CountEvictions(p.alloc.Node, 1) // however it goes: on Kubernetes an evicted pod ends
 	}
 	e.state.Remove(cluster.Owner{Job: j.slot, Pod: int32(i)}, p.alloc.Node)
+	e.packs.released(j)
 	e.unbook(j, p, to)
 	e.nominations.settleNode(p.alloc.Node)
 }
@@ -559,20 +560,11 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	// node has left. But no GPU is allocated twice.
 	p := &j.pods[ev.Pod]
 	t := &j.Tasks[p.task]
-	a := cluster.Alloc{Node: id, Others: e.state.Amounts(t.Others).ID(), Share: WholeGPU, CPUMilli: t.CPUMilli, MemMiB: t.MemMiB}
-	for _, g := range ev.GPUs {
-		if g < 0 || g >= e.state.Node(id).Spec.GPUs || a.GPUs>>g&1 == 1 {
-			return fmt.Errorf("pod %d of job %s: node %s has no GPU %d, or it is named twice", ev.Pod, ev.Job, ev.Node, g)
-		}
-		a.GPUs |= 1 << g
+	a, err := e.foundOn(id, t, &ev)
+	if err != nil {
+		return err
 	}
-	want := int((t.GPU + WholeGPU - 1) / WholeGPU)
-	if bits.OnesCount64(a.GPUs) != want {
-		return fmt.Errorf("pod %d of job %s: %d GPUs are named, %d expected", ev.Pod, ev.Job, len(ev.GPUs), want)
-	}
-	if t.GPU < WholeGPU {
-		a.Share = t.GPU
-	}
+	host := e.packs.found(j, &a)
 
 	// 3. Plans that count on what it takes are dropped: on its GPUs, or on CPU, memory or other
 	// resources that the node does not have for both.
@@ -593,6 +585,7 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	e.state.PlaceFound(cluster.Owner{Job: j.slot, Pod: int32(ev.Pod)}, a)
 	e.state.Commit()
 	p.alloc, p.came = a, ev.Started
+	e.packs.join(host, j)
 	beyond := t.GPU > 0 && t.GPU > j.queue.ProtectedLeft(e.state.Pool(id).Model) ||
 		slices.ContainsFunc(j.queue.Limits(), func(r string) bool {
 			takes := t.Takes(r)
@@ -610,6 +603,25 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	e.changes.podsAppeared(j)
 	e.waiting.enqueue(j, now)
 	return nil
+}
+
+// foundOn is what a pod of a task takes of a node on which it is found running.
+func (e *Engine) foundOn(id cluster.NodeID, t *Task, ev *PodRunning) (cluster.Alloc, error) {
+	a := cluster.Alloc{Node: id, Others: e.state.Amounts(t.Others).ID(), Share: WholeGPU, CPUMilli: t.CPUMilli, MemMiB: t.MemMiB}
+	for _, g := range ev.GPUs {
+		if g < 0 || g >= e.state.Node(id).Spec.GPUs || a.GPUs>>g&1 == 1 {
+			return a, fmt.Errorf("pod %d of job %s: node %s has no GPU %d, or it is named twice", ev.Pod, ev.Job, ev.Node, g)
+		}
+		a.GPUs |= 1 << g
+	}
+	want := int((t.GPU + WholeGPU - 1) / WholeGPU)
+	if bits.OnesCount64(a.GPUs) != want {
+		return a, fmt.Errorf("pod %d of job %s: %d GPUs are named, %d expected", ev.Pod, ev.Job, len(ev.GPUs), want)
+	}
+	if t.GPU < WholeGPU {
+		a.Share = t.GPU
+	}
+	return a, nil
 }
 
 // takenBy says which device of an allocation a pod on the node has already; "" when none
@@ -757,7 +769,7 @@ func (e *Engine) estimate(now Time, ev JobEstimated) error {
 		return err
 	}
 	j.Estimate = ev.Estimate
-	if estimate, width := e.policy.estimateOf(&j.Job); j.key.estimate != estimate || j.key.width != width || e.policy.byRemaining() {
+	if estimate, width := e.policy.estimateOf(&j.Job); j.key.estimate != estimate || j.key.width != width || e.policy.byRemaining() || e.packs.on(j) {
 		// The heaps of waiting jobs are in this order: the job leaves them while it changes.
 		waits := j.class != nil || e.waiting.pausing(j)
 		e.waiting.dequeue(j)
@@ -772,7 +784,8 @@ func (e *Engine) estimate(now Time, ev JobEstimated) error {
 
 // placement describes a pod where it is.
 func (e *Engine) placement(j *job, i int) Placement {
-	return e.placementAt(i, &j.pods[i].alloc)
+	at := j.pods[i].placeOf()
+	return e.placementAt(i, &at)
 }
 
 // placementAt describes a pod at a place.

@@ -46,6 +46,7 @@ type pod struct {
 type ties struct {
 	move    *move    // its current move; only running pods have one
 	standby *standby // set while it lends its GPUs
+	pack    *pack    // set while it shares its GPUs
 	// leavingFor is the nomination it was evicted for.
 	leavingFor *nomination
 	// from is where a pod still is that restarts at alloc, until it has left; see room.go. Only

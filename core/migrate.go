@@ -142,6 +142,8 @@ func (ms *moves) movable(j *job, pod int) error {
 		return fmt.Errorf("pod %d of job %s is not running", pod, j.Name)
 	case j.pods[pod].move() != nil:
 		return fmt.Errorf("pod %d of job %s is being moved already", pod, j.Name)
+	case j.packed():
+		return fmt.Errorf("pod %d of job %s shares its GPUs with another job", pod, j.Name)
 	case j.pods[pod].standby() != nil:
 		return fmt.Errorf("pod %d of job %s is on standby", pod, j.Name)
 	}

@@ -113,6 +113,7 @@ func (e *Engine) loseNode(now Time, name string) error {
 	e.nominations.dropPlans(id, false, now)
 	e.moves.abandonOn(id, false)
 	e.standbys.lost(id, now)
+	e.packs.lost(id)
 
 	e.wanted.node(e.state.Node(id).Spec, -1)
 	delete(e.recovery.cordoned, id) // it comes back as the driver says

@@ -114,9 +114,11 @@ type classID struct {
 	strategy  place.Strategy
 	inference bool
 	whole     bool
-	pinned    bool   // and a queue has a quota
-	never     bool   // they evict no pod: others like them may
-	borrows   bool   // they may be on devices that pods on standby lend
+	pinned    bool // and a queue has a quota
+	never     bool // they evict no pod: others like them may
+	borrows   bool // they may be on devices that pods on standby lend
+	sharing   Sharing
+	estimate  Time   // if it decides with which jobs they may share GPUs, and they are not in that order
 	user      string // where the order, or a bound on what runs, is for each user
 	runs      bool   // it counts as running, where queues bound that
 	pods      int

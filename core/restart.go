@@ -94,6 +94,8 @@ func (ns *nominations) mayRestart(x *restartAsked) error {
 		return fmt.Errorf("job %s: its pods, or others, require something of the pods around them", j.Name)
 	case j.nomination != nil || j.count[podWaiting] > 0 || j.count[podLeaving] > 0 || j.Gang && !j.begun, ns.staleGangs.until(j) != Never:
 		return fmt.Errorf("job %s: not all of its pods run", j.Name)
+	case j.packed():
+		return fmt.Errorf("job %s: it shares its GPUs with another job", j.Name)
 	case j.moving+j.standing > 0 || j.exposed || j.onLent(ns.state):
 		return fmt.Errorf("job %s: pods of it are being moved, are on standby, or are on GPUs that they may have to leave", j.Name)
 	}

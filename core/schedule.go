@@ -31,6 +31,7 @@ func (e *Engine) Decide(now Time) []Decision {
 	e.moves.tell()
 	e.nominations.restartAsked()
 	e.standbys.run(now)
+	e.packs.cancel()
 
 	// 2. What depends on the nodes, on the mix of requests and on time.
 	e.planner.dropSearches()
@@ -60,7 +61,7 @@ func (e *Engine) Decide(now Time) []Decision {
 
 	// 4. Jobs start or make plans, in order. They do again as long as a start has pushed others
 	// beyond quota, which may be evicted now, or an eviction turned out needless.
-	for again := true; again; again = ps.pushedOut() || ps.lessReserved() || e.nominations.recall(now) {
+	for again := true; again; again = ps.pushedOut() || ps.lessReserved() || ps.newHosts() || e.nominations.recall(now) {
 		if e.policy.Queueing.Mode == StrictFIFO {
 			ps.strictly()
 		} else {
@@ -279,7 +280,7 @@ func (ps *pass) reactivateOne(c *class) {
 func (ps *pass) mayStart(c *class) bool {
 	ps.units.compile(c)
 	j := ps.units.prepare(c.head())
-	return ps.placer.MayFit(j.unit) || ps.planner.mayEvict(j, false) || ps.mayConsolidate(j)
+	return ps.placer.MayFit(j.unit) || ps.packs.any(c.head()) || ps.planner.mayEvict(j, false) || ps.mayConsolidate(j)
 }
 
 // inOrder lets every job that fits start, in order (BestEffortFIFO, Backfill), those that
@@ -430,6 +431,9 @@ func (ps *pass) try(c *class, j *job, b bound) bool {
 	if b != unbound && j.queue.Limited() {
 		u.Room = func(m string) Milli { return min(j.room(m), b.room(j.queue, m)) }
 	}
+	if ps.policy.Packing.First && ps.pack(j, u) {
+		return true
+	}
 	n, exhausted := ps.startUnlessFull(c, j, u)
 	if n <= 0 && b != unbound && w.mayBorrow(b) {
 		if ps.policy.Queueing.Mode != StrictFIFO {
@@ -442,7 +446,7 @@ func (ps *pass) try(c *class, j *job, b bound) bool {
 		exhausted = ps.placer.Exhausted()
 	}
 	c.exhausted = u.Whole && n == 0 && exhausted
-	if n > 0 {
+	if n > 0 || ps.pack(j, u) {
 		return true
 	}
 

@@ -57,7 +57,7 @@ func (ps *pass) hopeless(c *class, j *job) (classState, unsearched, bool) {
 		return 0, unsearched{}, false
 	}
 	p, ok := c.simple()
-	if !ok {
+	if !ok || ps.packs.any(j) {
 		return 0, unsearched{}, false
 	}
 	if bounded, _ := j.queue.Bounded(); bounded {

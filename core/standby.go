@@ -126,6 +126,8 @@ func (ss *standbys) able(j *job, i int) error {
 		return fmt.Errorf("pod %d of job %s is not running", i, j.Name)
 	case j.gpu(&j.pods[i]) < WholeGPU:
 		return fmt.Errorf("pod %d of job %s has no whole GPU to lend", i, j.Name)
+	case j.packed():
+		return fmt.Errorf("pod %d of job %s shares its GPUs with another job", i, j.Name)
 	case j.pods[i].move() != nil:
 		return fmt.Errorf("pod %d of job %s is being moved", i, j.Name)
 	case j.pods[i].standby() != nil && j.pods[i].standby().ending:

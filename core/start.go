@@ -143,6 +143,7 @@ func (e *Engine) bound(j *job, p *pod, since Time) {
 		e.runs.add(j)
 	}
 	e.changes.podStarted(j, p)
+	e.packs.started(j)
 }
 
 // stopped counts a pod as no longer running, where its state is changed already.
@@ -152,6 +153,7 @@ func (e *Engine) stopped(j *job, p *pod) {
 		e.moves.abandon(p.move())
 	}
 	if j.count[podRunning] == 0 {
+		e.packs.unlist(j)
 		e.runs.remove(j)
 		e.unplaced(j)
 	}

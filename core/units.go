@@ -215,6 +215,12 @@ func (us *units) classOf(j *job) classID {
 	if j.queue.FairUsers {
 		id.queue, id.user = j.queue, j.User
 	}
+	if us.packs.on(j) {
+		id.sharing = j.Sharing
+		if o := us.policy.Queueing.Order; us.policy.Packing.Longest > 0 && o != ByEstimate && o != ByEstimatedGPUTime {
+			id.estimate = j.Estimate
+		}
+	}
 	left := us.nominations.leftBy(j)
 	if len(j.Tasks) == 1 {
 		t := &j.Tasks[0]

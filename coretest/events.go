@@ -84,6 +84,8 @@ func events(l *line, tasks []*line, now core.Time) []core.Event {
 		return []core.Event{core.JobShielded{Job: l.name, Shielded: l.cmd == "shield"}}
 	case "estimate":
 		return []core.Event{core.JobEstimated{Job: l.name, Estimate: l.time("time", 0)}}
+	case "slowed":
+		return []core.Event{core.JobSlowed{Job: l.name, Share: int64(l.number("share", 0))}}
 	case "checkpoint":
 		return []core.Event{core.Checkpointed{Job: l.name, At: l.time("saved", 0)}}
 	case "servedqueue":

@@ -28,7 +28,7 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 		if w.jobs[ev.Job].pods[ev.Pod].room {
 			w.upsets++
 		}
-	case core.Tick, core.PodsGone, core.JobSubmitted, core.QueueSet, core.QueueRemoved, core.Checkpointed,
+	case core.Tick, core.PodsGone, core.JobSubmitted, core.QueueSet, core.QueueRemoved, core.Checkpointed, core.JobSlowed,
 		core.MoveRequested, core.RestartRequested, core.PodMoved, core.GPUTimeCounted:
 	default:
 		w.upsets++

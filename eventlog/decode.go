@@ -51,6 +51,7 @@ type events struct {
 	JobRelabelled    *core.JobRelabelled
 	JobShielded      *core.JobShielded
 	JobEstimated     *core.JobEstimated
+	JobSlowed        *core.JobSlowed
 	Checkpointed     *core.Checkpointed
 	GPUTimeCounted   *core.GPUTimeCounted
 	Tick             *core.Tick

@@ -348,6 +348,8 @@ func (t *Tables) jobChanged(now core.Time, ev core.Event) error {
 				}
 			}
 		})
+	case core.JobSlowed:
+		return t.at(ev.Job, nil, nil, func(*Job) {}) // the eviction that follows from it is a decision
 	case core.Checkpointed:
 		at := ev.At
 		if at == 0 {

@@ -66,7 +66,7 @@ type Experiment struct {
 }
 
 // All lists the experiments in the order in which help shows them.
-var All = []Experiment{phillyQueueing, phillyPreemption, openbFGD, kantTraining, kantInference, asiShape, asiFragmentation, asiTopology, asiIPC, asiCPU, asiAdoption, asiSpot, asiStandby, astraea}
+var All = []Experiment{phillyQueueing, phillyPreemption, openbFGD, kantTraining, kantInference, asiShape, asiFragmentation, asiTopology, asiIPC, asiCPU, asiAdoption, asiSpot, asiStandby, astraea, schedmateLucid}
 
 // Table is a result that compares figures.
 type Table struct {
@@ -187,17 +187,22 @@ func (t *Table) Text(w io.Writer) error {
 
 // theirs says whose the figures are that ours are compared with.
 func (t *Table) theirs() string {
+	whose := "paper"
 	for i := range t.Rows {
-		if t.Rows[i].Rerun {
-			return "authors' code, our run"
+		switch r := &t.Rows[i]; {
+		case !r.judged():
+		case !r.Rerun:
+			return "paper"
+		default:
+			whose = "authors' code, our run"
 		}
 	}
-	return "paper"
+	return whose
 }
 
 // tally says how many figures are within their bands, and how many claims hold.
 func (t *Table) tally() string {
-	var figures, claims [2]int // all, and those within
+	var figures, claims, reruns [2]int // all, and those within
 	none, inputs := 0, 0
 	for i := range t.Rows {
 		r := &t.Rows[i]
@@ -211,17 +216,22 @@ func (t *Table) tally() string {
 			continue
 		case r.Claim != "":
 			of = &claims
+		case r.Rerun:
+			of = &reruns
 		}
 		of[0]++
 		if r.Within {
 			of[1]++
 		}
 	}
-	what := "Published figures"
-	if t.theirs() != "paper" {
-		what = "Figures of the authors' code (none of them is published)"
+	var parts []string
+	if figures[0] > 0 || reruns[0] == 0 {
+		parts = append(parts, fmt.Sprintf("Published figures within their bands: %d of %d.", figures[1], figures[0]))
 	}
-	text := fmt.Sprintf("%s within their bands: %d of %d.", what, figures[1], figures[0])
+	if reruns[0] > 0 {
+		parts = append(parts, fmt.Sprintf("Figures of the authors' code (none of them is published) within their bands: %d of %d.", reruns[1], reruns[0]))
+	}
+	text := strings.Join(parts, " ")
 	if claims[0] > 0 {
 		text += fmt.Sprintf(" Claims of the paper without a figure that hold: %d of %d.", claims[1], claims[0])
 	}

@@ -13,6 +13,7 @@ type event struct {
 	node   *node
 	leave  *leave
 	move   *transfer
+	with   *state // for measure: the job that joined
 }
 
 // happening is the kind of an event.
@@ -28,6 +29,7 @@ const (
 	arrive                    // a pod that is moved is at its new place
 	ask                       // some pod is to be moved
 	lend                      // pods of a job are to be on standby
+	measure                   // the throughput of a job beside another one is known
 	takeBack                  // pods on standby go on before their time
 )
 

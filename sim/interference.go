@@ -132,18 +132,23 @@ func (r *run) adjust(now core.Time) {
 		}
 		slices.SortFunc(on, func(a, b *state) int { return a.serial - b.serial })
 		for _, s := range on {
-			for i := range s.runners {
-				w := &s.runners[i]
-				if w.speed == 0 || w.speed == r.speedOf(s, w.pods) {
-					continue
-				}
-				w.banked += core.Time(float64(max(0, now-w.started)) * w.speed)
-				r.stop(now, w)
-				r.workFrom(max(now, w.started), s, i)
-			}
+			r.retime(now, s)
 		}
 	}
 	r.slow.flipped = r.slow.flipped[:0]
+}
+
+// retime lets a job go on at another speed, if it works and that has changed.
+func (r *run) retime(now core.Time, s *state) {
+	for i := range s.runners {
+		w := &s.runners[i]
+		if w.speed == 0 || w.speed == r.speedOf(s, w.pods) {
+			continue
+		}
+		w.banked += core.Time(float64(max(0, now-w.started)) * w.speed)
+		r.stop(now, w)
+		r.workFrom(max(now, w.started), s, i)
+	}
 }
 
 // trains counts the GPUs of a training runner that begins to work, at its slowdown.

@@ -31,6 +31,8 @@ type Models struct {
 	Speed map[string]float64
 	// Interference is how jobs without GPUs slow down training beside them.
 	Interference Interference
+	// Packing is how jobs slow each other down that share GPUs.
+	Packing Packing
 	// MTBF is the mean time between failures of one node, Repair the mean time until it
 	// is back; both are exponential. If MTBF is 0, no node fails.
 	MTBF, Repair core.Time
@@ -52,7 +54,7 @@ type node struct {
 // speedOf returns the speed at which placed pods work together.
 func (r *run) speedOf(s *state, pods []int) float64 {
 	m := &r.Models
-	if len(m.Speed) == 0 && m.CommShare == 0 && s.slowdown == 0 && !s.speeds {
+	if len(m.Speed) == 0 && m.CommShare == 0 && s.slowdown == 0 && !s.speeds && s.with == nil {
 		return 1
 	}
 	speed, group, spread, slowed := math.Inf(1), "", false, false
@@ -75,6 +77,9 @@ func (r *run) speedOf(s *state, pods []int) float64 {
 	}
 	if slowed {
 		speed *= 1 - s.slowdown
+	}
+	if s.with != nil {
+		speed *= m.Packing.Profiles.Speed(s.profile, s.with.profile)
 	}
 	if spread {
 		speed /= 1 + m.CommShare*m.SpreadCost

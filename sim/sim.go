@@ -72,6 +72,8 @@ type Stats struct {
 	Forecast []HPSample
 	// CPU is nil without [Interference].
 	CPU *CPUBesideGPU
+	// Packed counts what was packed, if jobs share GPUs.
+	Packed Packed
 	// Interrupted is set if the context ended the run early.
 	Interrupted bool
 }
@@ -123,6 +125,7 @@ type state struct {
 	// slowdown is the share by which jobs without GPUs slow it down: see [Interference].
 	slowdown float64
 	speeds   bool // some task is faster on some GPU models
+	sharing
 }
 
 // runner is a unit of work: a whole gang, or one pod of another job.
@@ -353,6 +356,8 @@ func (r *run) happen(now core.Time, e event) error {
 		return r.lend(now, e.job)
 	case takeBack:
 		return r.takeBack(now, e.job)
+	case measure:
+		return r.measureBeside(now, e.job, e.with, e.turn)
 	}
 	return r.tell(now, core.Tick{})
 }
@@ -390,6 +395,10 @@ func (r *run) submit(now core.Time, j workload.Job) error {
 			return err
 		}
 	}
+	profiled, err := r.profile(&j)
+	if err != nil {
+		return err
+	}
 	spec := j.Job
 	if j.Recorded != nil {
 		spec = j.Recorded.Spec
@@ -398,7 +407,7 @@ func (r *run) submit(now core.Time, j workload.Job) error {
 	if err := r.tell(now, core.JobSubmitted{Job: spec}); err != nil {
 		return err
 	}
-	s := &state{Live: Live{Job: j, Pods: j.Pods()}, serial: r.stats.Submitted, began: -1}
+	s := &state{Live: Live{Job: j, Pods: j.Pods()}, serial: r.stats.Submitted, began: -1, sharing: profiled}
 	s.told = &Live{Job: j, Pods: s.Pods}
 	s.placed = make([]core.Placement, s.Pods)
 	s.slowdown = r.slowdownOf(s)
@@ -489,6 +498,9 @@ func (r *run) bind(now core.Time, s *state, d *core.Decision) error {
 		p := &d.Pods[i]
 		s.placed[p.Pod] = *p
 		r.placed(now, p, s, 1)
+	}
+	if d.Reason == core.Packed {
+		r.joins(now, s, d.For)
 	}
 	s.Bound += len(d.Pods)
 	if r.Advisor != nil && s.began < 0 && s.hasLeast(nil) {
@@ -654,6 +666,8 @@ func (r *run) evict(now core.Time, s *state, d *core.Decision) error {
 	}
 	why := Preempted
 	switch d.Reason {
+	case core.PackingCancelled:
+		r.stats.Packed.Cancelled++
 	case core.QuotaReclaim, core.FairShareReclaim:
 		why = Reclaimed
 	case core.LeaseOver:
@@ -720,6 +734,7 @@ func (r *run) release(now core.Time, s *state, pods []int, why Release, by Evict
 	if r.gone = gone; len(gone) == 0 {
 		return nil
 	}
+	r.leaves(now, s)
 	return r.sinks.job(now, s, told{call: tellReleased, release: why, eviction: by}, gone)
 }
 

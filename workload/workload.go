@@ -45,6 +45,8 @@ type Job struct {
 	// Duration is how long the job runs once all its pods run.
 	Duration core.Time
 	Outcome  Outcome
+	// Profile names what it does on its GPUs, of measured [Profiles]; empty if nothing is known.
+	Profile string
 	// Standby are the windows in which its pods lend their GPUs, if it is an HP job.
 	Standby []Window
 	// Recorded is what else is known about a job of a recorded cluster; nil for other

@@ -1,0 +1,150 @@
+package reproduce
+
+import (
+	"encoding/csv"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/workload"
+)
+
+// The workloads of schedmate-lucid. Philly's jobs are public. Of Venus the arrivals are, of Acme only aggregates: the rest is drawn.
+
+// published is what a trace's authors say of its GPU jobs (Acme, NSDI 2024, Table 2): seconds.
+type published struct{ meanRun, medianRun float64 }
+
+var (
+	heliosRuns = published{6652, 206}
+	serenRuns  = published{1414.335, 122}
+)
+
+// draw returns a run time of a log-normal distribution with the published mean and median.
+func (p published) draw(rng *rand.Rand) core.Time {
+	sigma := math.Sqrt(2 * math.Log(p.meanRun/p.medianRun))
+	return core.Time(max(1, p.medianRun*math.Exp(sigma*rng.NormFloat64())) * float64(core.Second))
+}
+
+// longestRun bounds what is drawn: two weeks.
+const longestRun = 14 * 24 * 3600 * core.Second
+
+// venusShaped is the arrivals of Venus from 1 July 2020 on, as the counts of each ten minutes have them. Each job's GPUs are drawn from
+// the windows with one job, whose sizes are known so; its run time from the published mean and median of Helios.
+func venusShaped(file string, days int, seed uint64) ([]workload.Job, error) {
+	rows, err := readGzip(file)
+	if err != nil {
+		return nil, err
+	}
+	at := func(row []string, column string) string { return row[slices.Index(rows[0], column)] }
+	for _, c := range []string{"time", "submit_gpu_job", "submit_gpu_num"} {
+		if !slices.Contains(rows[0], c) {
+			return nil, &workload.Error{File: file, Line: 1, Field: c, Want: "a column of this name, found none"}
+		}
+	}
+	var sizes []int
+	var counts []int
+	for i, row := range rows[1:] {
+		jobs, err := strconv.Atoi(at(row, "submit_gpu_job"))
+		gpus, err2 := strconv.Atoi(at(row, "submit_gpu_num"))
+		if err != nil || err2 != nil {
+			return nil, &workload.Error{File: file, Line: i + 2, Want: "whole numbers of jobs and GPUs"}
+		}
+		if jobs == 1 && gpus > 0 && gpus <= 64 {
+			sizes = append(sizes, gpus)
+		}
+		if at(row, "time") >= "2020-07-01" && len(counts) < days*144 {
+			counts = append(counts, jobs)
+		}
+	}
+	if len(sizes) == 0 || len(counts) == 0 {
+		return nil, &workload.Error{File: file, Want: "windows of July 2020, and some with one job"}
+	}
+	rng := rand.New(rand.NewPCG(seed, 0x76656e7573)) // "venus"
+	var out []workload.Job
+	for w, n := range counts {
+		var times []core.Time
+		for range n {
+			times = append(times, core.Time(w)*600*core.Second+core.Time(rng.Int64N(600))*core.Second)
+		}
+		slices.Sort(times)
+		for _, t := range times {
+			out = append(out, drawnJob(len(out), t, sizes[rng.IntN(len(sizes))], heliosRuns.draw(rng)))
+		}
+	}
+	return out, nil
+}
+
+// acmeShaped is jobs that come at random, at that share of the GPUs of a cluster, with the published mean and median of Seren's run times,
+// and sizes about its mean of 5.7 GPUs and median of 1.
+func acmeShaped(jobs, gpus int, load float64, seed uint64) []workload.Job {
+	sizes := []int{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 4, 4, 8, 8, 8, 8, 16, 32, 32}
+	rng := rand.New(rand.NewPCG(seed, 0x61636d65)) // "acme"
+	var out []workload.Job
+	var work float64
+	for i := range jobs {
+		j := drawnJob(i, 0, sizes[rng.IntN(len(sizes))], serenRuns.draw(rng))
+		work += j.Duration.Seconds() * float64(j.GPUs()/core.WholeGPU)
+		out = append(out, j)
+	}
+	span := work / float64(gpus) / load
+	at := make([]core.Time, jobs)
+	for i := range at {
+		at[i] = core.Time(rng.Float64()*span) * core.Second
+	}
+	slices.Sort(at)
+	for i := range out {
+		out[i].Submitted = at[i]
+	}
+	return out
+}
+
+// drawnJob is a training job on nodes of 8 GPUs.
+func drawnJob(i int, at core.Time, gpus int, run core.Time) workload.Job {
+	j := workload.Job{Duration: min(run, longestRun)}
+	j.Name, j.Queue, j.Submitted = fmt.Sprintf("job-%d", i), workload.DefaultQueue, at
+	task := func(pods, gpus int) core.Task {
+		return core.Task{Pods: pods, Request: core.Request{GPU: core.Milli(gpus) * core.WholeGPU}}
+	}
+	if whole := gpus / 8; whole > 0 {
+		j.Tasks = append(j.Tasks, task(whole, 8))
+	}
+	if rest := gpus % 8; rest > 0 {
+		j.Tasks = append(j.Tasks, task(1, rest))
+	}
+	j.Gang = j.Pods() > 1
+	return j
+}
+
+// loadOf is the GPU time of jobs, relative to what nodes of 8 GPUs have from the first submission to the last.
+func loadOf(jobs []workload.Job, nodes int) float64 {
+	var work float64
+	for i := range jobs {
+		work += jobs[i].Duration.Seconds() * float64(jobs[i].GPUs()/core.WholeGPU)
+	}
+	return work / (jobs[len(jobs)-1].Submitted - jobs[0].Submitted).Seconds() / float64(8*nodes)
+}
+
+// readGzip reads a CSV file that is compressed; its first row is the header.
+func readGzip(file string) ([][]string, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, &workload.Error{File: file, Want: "a gzip file: " + err.Error()}
+	}
+	rows, err := csv.NewReader(z).ReadAll()
+	if err != nil || len(rows) < 2 {
+		return nil, &workload.Error{File: file, Want: strings.TrimSpace(fmt.Sprintf("a header and rows of CSV %v", err))}
+	}
+	return rows, nil
+}
