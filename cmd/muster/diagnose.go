@@ -8,12 +8,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/muster-sched/muster/kube/console"
+	"github.com/muster-sched/muster/semantic/consult"
 	"github.com/muster-sched/muster/semantic/diagnose"
+	"github.com/muster-sched/muster/semantic/llm"
 )
 
 func newDiagnose() *cobra.Command {
 	var asJSON bool
 	var from sourceFlags
+	var ask llmFlags
 	c := &cobra.Command{
 		Use:   "diagnose {LOG... | --job JOB}",
 		Short: "Find the root of a failure in the log of a job, and say what to do",
@@ -25,31 +28,41 @@ that was successful, or that a user or the scheduler ended, has no failure.
 It uses rules only: no model, no network. The same log gives the same answer. A LOG
 may be compressed with gzip; - reads standard input. Lines are numbered from 0.
 
+With --llm-config it asks a language model where the rules are not sure. Keys, e-mail
+and IP addresses and names of hosts are taken out of the lines that it sends.
+
 With --job it reads the logs of a job's pods on the Kubernetes cluster in the kubeconfig:
 of a container that was started again, the log of the one that ended.`,
 		Example: `  muster diagnose slurm-881.out
   muster diagnose --json logs/*.log
   muster diagnose --job train-7b -n team-a
-  dmesg | muster diagnose -`,
+  dmesg | muster diagnose -
+  muster diagnose --llm-config semantic.yaml train.log`,
 		Args: from.arguments,
 		RunE: func(c *cobra.Command, args []string) error {
 			logs, err := from.logs(c, args)
 			if err != nil {
 				return err
 			}
-			return diagnoseLogs(c, logs, asJSON)
+			models, done, err := ask.forLogs(c, logs)
+			if err != nil {
+				return err
+			}
+			defer done()
+			return diagnoseLogs(c, logs, models, asJSON)
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a log, each on a line")
+	ask.register(c)
 	from.register(c)
 	return c
 }
 
 // diagnoseLogs writes what is found in each log. Of the pods of a job, text has those that failed.
-func diagnoseLogs(c *cobra.Command, logs []jobLog, asJSON bool) error {
+func diagnoseLogs(c *cobra.Command, logs []jobLog, models *models, asJSON bool) error {
 	written, healthy := 0, 0
 	for i := range logs {
-		v, err := diagnoseLog(c, &logs[i])
+		v, err := diagnoseLog(c, &logs[i], models)
 		if err != nil {
 			return err
 		}
@@ -69,36 +82,77 @@ func diagnoseLogs(c *cobra.Command, logs []jobLog, asJSON bool) error {
 	return err
 }
 
-func diagnoseLog(c *cobra.Command, log *jobLog) (diagnose.Verdict, error) {
+// staged is a verdict, and what it rests on. Without models there is one stage, which goes without saying.
+type staged struct {
+	diagnose.Verdict
+	Stage llm.Stage `json:"stage,omitempty"`
+}
+
+func diagnoseLog(c *cobra.Command, log *jobLog, models *models) (staged, error) {
 	in, err := log.open(c, console.LogPart{Ended: true})
 	if err != nil {
-		return diagnose.Verdict{}, err
+		return staged{}, err
 	}
 	defer in.Close()
 	v, err := diagnose.Log(in)
-	if err != nil && log.pod == nil {
-		err = unreadable(log.name, err)
+	if err != nil {
+		if log.pod == nil {
+			err = unreadable(log.name, err)
+		}
+		return staged{}, err
 	}
-	return v, err
+	if models == nil {
+		return staged{Verdict: v}, nil
+	}
+	if models.llm == nil || !v.Unsure(models.file.Diagnose.Below) {
+		return staged{v, llm.Embedded}, nil
+	}
+	n, err := secondOpinion(c, log, models, v)
+	if err != nil {
+		models.fellBack(languageModel, err)
+		return staged{v, llm.Embedded}, nil
+	}
+	return staged{n, llm.Model}, nil
+}
+
+// secondOpinion asks a language model about the lines around the root that the rules found, or the last ones.
+func secondOpinion(c *cobra.Command, log *jobLog, models *models, v diagnose.Verdict) (diagnose.Verdict, error) {
+	in, err := log.open(c, console.LogPart{Ended: true})
+	if err != nil {
+		return v, err
+	}
+	defer in.Close()
+	around := int64(-1)
+	if v.SignatureLine != nil {
+		around = *v.SignatureLine
+	}
+	lines, err := consult.Window(in, around, models.file.Diagnose.Lines)
+	if err != nil {
+		return v, err
+	}
+	return consult.Failure(c.Context(), models.llm, models.redact, v, lines)
 }
 
 // writeVerdict writes what was found in a file. Text has a blank line between files and, of several files, their names.
-func writeVerdict(w io.Writer, file string, v diagnose.Verdict, asJSON, later, named bool) error {
+func writeVerdict(w io.Writer, file string, v staged, asJSON, later, named bool) error {
 	if asJSON {
 		e := json.NewEncoder(w)
 		e.SetEscapeHTML(false)
 		return e.Encode(struct {
 			File string `json:"file"`
-			diagnose.Verdict
+			staged
 		}{file, v})
 	}
-	head := ""
+	head, tail := "", ""
 	if later {
 		head = "\n"
 	}
 	if named {
 		head += "== " + file + "\n"
 	}
-	_, err := fmt.Fprintln(w, head+v.String())
+	if v.Stage == llm.Model {
+		tail = "\nA language model was asked: the rules are not sure."
+	}
+	_, err := fmt.Fprintln(w, head+v.String()+tail)
 	return err
 }

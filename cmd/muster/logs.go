@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -40,6 +42,30 @@ func (f *sourceFlags) arguments(_ *cobra.Command, args []string) error {
 type jobLog struct {
 	name string
 	pod  *console.PodLog // nil for a file
+	copy string          // the file that stdin was written into, if it is read twice
+}
+
+// path is the file to read, or -.
+func (l *jobLog) path() string { return cmp.Or(l.copy, l.name) }
+
+// rereadable writes stdin, if it is one of the logs, into a file, so that it can be read again. The function that it returns removes the file.
+func rereadable(c *cobra.Command, logs []jobLog) (done func(), err error) {
+	i := slices.IndexFunc(logs, func(l jobLog) bool { return l.pod == nil && l.name == "-" })
+	if i < 0 {
+		return func() {}, nil
+	}
+	f, err := os.CreateTemp("", "muster-*.log")
+	if err != nil {
+		return nil, err
+	}
+	done = func() { os.Remove(f.Name()) }
+	_, err = io.Copy(f, c.InOrStdin())
+	if err = errors.Join(err, f.Close()); err != nil {
+		done()
+		return nil, err
+	}
+	logs[i].copy = f.Name()
+	return done, nil
 }
 
 // logs returns what to read.
@@ -60,7 +86,7 @@ func (f *sourceFlags) logs(c *cobra.Command, args []string) ([]jobLog, error) {
 		return nil, jobHint(err, f.job)
 	}
 	for i := range pods {
-		all = append(all, jobLog{pods[i].Pod, &pods[i]})
+		all = append(all, jobLog{name: pods[i].Pod, pod: &pods[i]})
 	}
 	return all, nil
 }
@@ -70,7 +96,7 @@ func (l *jobLog) open(c *cobra.Command, part console.LogPart) (io.ReadCloser, er
 	if l.pod != nil {
 		return l.pod.Open(c.Context(), part)
 	}
-	return openLog(l.name, c.InOrStdin())
+	return openLog(l.path(), c.InOrStdin())
 }
 
 // openLog opens the log of a job: a file, also one that gzip compressed, or - for stdin.

@@ -16,6 +16,8 @@ import (
 
 	"github.com/muster-sched/muster/internal/table"
 	"github.com/muster-sched/muster/kube/console"
+	"github.com/muster-sched/muster/semantic/consult"
+	"github.com/muster-sched/muster/semantic/llm"
 	"github.com/muster-sched/muster/semantic/logtext"
 	"github.com/muster-sched/muster/semantic/track"
 )
@@ -23,6 +25,8 @@ import (
 // trackFlags are the flags of muster track.
 type trackFlags struct {
 	from           sourceFlags
+	ask            llmFlags
+	models         *models // nil without any
 	asJSON, follow bool
 	stall          float64
 }
@@ -42,6 +46,9 @@ LOG is a file, also one that gzip compressed, or - for stdin. Of a file only the
 read. The time of a step is the median of the last lines that print it, without
 outliers; if none prints it, it is taken from time stamps.
 
+With --llm-config it asks a language model about the last lines of logs that it does not
+understand. A figure counts if its line has it.
+
 With --job it reads the last lines of the logs of a job's pods on the Kubernetes cluster
 in the kubeconfig, and shows the pods whose logs say something.`,
 		Example: `  muster track train.log
@@ -49,7 +56,8 @@ in the kubeconfig, and shows the pods whose logs say something.`,
   muster track --job llama -n team-a
   muster track --job pod/llama-0 --follow
   ssh login1 tail -f slurm-881.out | muster track --follow --stall 20 -
-  muster track --json train.log`,
+  muster track --json train.log
+  muster track --llm-config semantic.yaml homemade.log`,
 		Args: f.from.arguments,
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
@@ -59,11 +67,19 @@ in the kubeconfig, and shows the pods whose logs say something.`,
 				return badUsage(c, "--follow: expected one LOG or --job, and no --json")
 			case c.Flags().Changed("stall") && !f.follow:
 				return badUsage(c, "--stall: expected --follow too")
+			case f.follow && f.ask.config != "":
+				return badUsage(c, "--follow: expected no --llm-config")
 			}
 			logs, err := f.from.logs(c, args)
-			switch {
-			case err != nil:
+			if err != nil {
 				return err
+			}
+			var done func()
+			if f.models, done, err = f.ask.forLogs(c, logs); err != nil {
+				return err
+			}
+			defer done()
+			switch {
 			case f.follow:
 				return f.followLog(c, logs)
 			case f.asJSON:
@@ -76,6 +92,7 @@ in the kubeconfig, and shows the pods whose logs say something.`,
 	c.Flags().BoolVarP(&f.follow, "follow", "f", false, "keep reading as the log grows, and say when the job stalls")
 	c.Flags().Float64Var(&f.stall, "stall", 10, "with --follow: a job stalls when it prints no step for this `NUMBER` of times as long as usual, and for 10 seconds")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print every line that says how far the job is, one JSON object for each")
+	f.ask.register(c)
 	f.from.register(c)
 	return c
 }
@@ -88,7 +105,7 @@ const tailLines = 5000
 
 // table shows where the jobs stand.
 func (f *trackFlags) table(c *cobra.Command, logs []jobLog) error {
-	at := make([]track.Progress, len(logs))
+	at, asked := make([]track.Progress, len(logs)), make([]bool, len(logs))
 	var several errgroup.Group
 	several.SetLimit(8) // of many pods, at once
 	for i := range logs {
@@ -96,6 +113,9 @@ func (f *trackFlags) table(c *cobra.Command, logs []jobLog) error {
 			tracker, err := logs[i].lastLines(c)
 			if err == nil {
 				at[i] = tracker.Progress()
+			}
+			if all := f.readByModel(c, &logs[i], console.LogPart{Lines: tailLines}, at[i].Readings > 0); err == nil && all != nil {
+				at[i], asked[i] = followed(all), true
 			}
 			return err
 		})
@@ -118,8 +138,16 @@ func (f *trackFlags) table(c *cobra.Command, logs []jobLog) error {
 		}
 		t.Add(logs[i].name, of(p.Epoch, p.Epochs), of(p.Step, p.TotalSteps), stepTime(p.StepTime), rate(p.Throughput, p.Unit), loss(*p), left(p.Left), strconv.Itoa(p.Readings))
 	}
-	if err := t.Write(c.OutOrStdout(), 0); err != nil || silent == 0 {
+	if err := t.Write(c.OutOrStdout(), 0); err != nil {
 		return err
+	}
+	for i := range asked {
+		if asked[i] {
+			fmt.Fprintf(c.OutOrStdout(), "%s: a language model was asked.\n", logs[i].name)
+		}
+	}
+	if silent == 0 {
+		return nil
 	}
 	_, err := fmt.Fprintf(c.OutOrStdout(), "The logs of %d of %d pods do not say how far the job is.\n", silent, len(logs))
 	return err
@@ -127,8 +155,8 @@ func (f *trackFlags) table(c *cobra.Command, logs []jobLog) error {
 
 // lastLines follows the end of a log, or all of one that cannot be read from its end.
 func (l *jobLog) lastLines(c *cobra.Command) (*track.Tracker, error) {
-	if l.pod == nil && l.name != "-" {
-		file, err := openLogFile(l.name)
+	if l.pod == nil && l.path() != "-" {
+		file, err := openLogFile(l.path())
 		if err != nil {
 			return nil, err
 		}
@@ -159,6 +187,70 @@ type trackLine struct {
 	Unit       *string  `json:"throughput_unit"`
 	Loss       *float64 `json:"loss"`
 	NaNLoss    bool     `json:"nan_loss,omitempty"` // it is printed, and not a finite number
+
+	Stage llm.Stage `json:"stage,omitempty"` // what the line was read by, if models may be asked
+}
+
+// of fills in what a reading says.
+func (l *trackLine) of(x *track.Reading) {
+	l.Line, l.Step, l.TotalSteps, l.Epoch, l.StepTime = x.Line, known(x.Step), known(x.TotalSteps), known(x.Epoch), known(x.StepTime)
+	l.Throughput, l.Loss = known(x.Throughput), known(x.Loss)
+	if l.Throughput != nil && x.Unit != "" {
+		l.Unit = &x.Unit
+	}
+	l.NaNLoss = x.HasLoss && l.Loss == nil
+}
+
+// followed returns where a job stands by readings.
+func followed(all []track.Reading) track.Progress {
+	var t track.Tracker
+	for _, x := range all {
+		t.Add(x)
+	}
+	return t.Progress()
+}
+
+// progressLines is how many lines at the end of a log are searched for what a language model is asked about.
+const progressLines = 2000
+
+// readByModel asks a language model about a log that is not understood otherwise. It returns nil if there is no need, no model or no answer.
+func (f *trackFlags) readByModel(c *cobra.Command, log *jobLog, part console.LogPart, understood bool) []track.Reading {
+	if understood || f.models == nil || f.models.llm == nil {
+		return nil
+	}
+	in, err := log.open(c, part)
+	if err != nil {
+		return nil // as reading it the first time did
+	}
+	defer in.Close()
+	all, err := f.askAbout(c, in)
+	if err != nil {
+		f.models.fellBack(languageModel, err)
+	}
+	return all
+}
+
+func (f *trackFlags) askAbout(c *cobra.Command, in io.Reader) ([]track.Reading, error) {
+	m := f.models
+	lines, err := consult.Last(in, progressLines)
+	if err != nil {
+		return nil, err
+	}
+	var candidates []consult.Line
+	if m.embedding != nil {
+		if candidates, err = consult.Candidates(c.Context(), m.embedding, m.redact, lines, m.file.Track.Lines); err != nil {
+			m.fellBack(embeddingEndpoint, err)
+		}
+	}
+	if m.embedding == nil || err != nil {
+		if candidates, err = consult.Candidates(c.Context(), nil, m.redact, lines, 2*m.file.Track.Lines); err != nil {
+			return nil, err
+		}
+	}
+	if len(candidates) == 0 {
+		return nil, nil // nothing to ask about
+	}
+	return consult.Progress(c.Context(), m.llm, m.redact, candidates)
 }
 
 func (f *trackFlags) readings(c *cobra.Command, logs []jobLog) error {
@@ -176,13 +268,16 @@ func (f *trackFlags) readings(c *cobra.Command, logs []jobLog) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", log.name, err)
 		}
-		for _, x := range track.Own(all) {
-			l := trackLine{File: log.name, Line: x.Line, Step: known(x.Step), TotalSteps: known(x.TotalSteps), Epoch: known(x.Epoch), StepTime: known(x.StepTime),
-				Throughput: known(x.Throughput), Loss: known(x.Loss)}
-			if l.Throughput != nil && x.Unit != "" {
-				l.Unit = &x.Unit
-			}
-			l.NaNLoss = x.HasLoss && l.Loss == nil
+		own, stage := track.Own(all), llm.Stage("")
+		if f.models != nil {
+			stage = llm.Embedded
+		}
+		if asked := f.readByModel(c, &log, console.LogPart{}, len(own) > 0); asked != nil {
+			own, stage = asked, llm.Model
+		}
+		for i := range own {
+			l := trackLine{File: log.name, Stage: stage}
+			l.of(&own[i])
 			if err := e.Encode(l); err != nil {
 				return err
 			}

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strings"
 	"sync"
 )
 
@@ -28,6 +30,15 @@ type Body struct {
 	Tools  []any    `json:"tools"`
 	Format any      `json:"response_format"`
 	Input  []string `json:"input"`
+}
+
+// Said returns the messages and texts of the request, each in lines of its own.
+func (r *Request) Said() string {
+	all := slices.Clone(r.Body.Input)
+	for _, m := range r.Body.Messages {
+		all = append(all, m.Content)
+	}
+	return strings.Join(all, "\n")
 }
 
 // Reply answers a request.

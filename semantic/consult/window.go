@@ -3,6 +3,7 @@ package consult
 import (
 	"bytes"
 	"io"
+	"math"
 	"strings"
 
 	"github.com/muster-sched/muster/semantic/logtext"
@@ -53,9 +54,7 @@ func Window(r io.Reader, around int64, n int) ([]Line, error) {
 			ring[i%int64(n)] = l
 		}
 		if around < 0 && suspicious(s.Line()) {
-			if suspect = i; i > due {
-				due = i + behind
-			}
+			suspect, due = i, i+behind
 		}
 		if i == due {
 			kept = last()
@@ -90,3 +89,6 @@ func suspicious(line []byte) bool {
 	}
 	return false
 }
+
+// Last returns the last n lines of a log.
+func Last(r io.Reader, n int) ([]Line, error) { return Window(r, math.MaxInt64/2, n) }
