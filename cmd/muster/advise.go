@@ -13,7 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/muster-sched/muster/internal/table"
+	"github.com/muster-sched/muster/semantic/estimate"
 	"github.com/muster-sched/muster/semantic/extract"
+	"github.com/muster-sched/muster/semantic/history"
 	"github.com/muster-sched/muster/semantic/metadata"
 )
 
@@ -24,6 +26,10 @@ const adviseTimeout = 30 * time.Second
 type adviseFlags struct {
 	command string
 	asJSON  bool
+
+	history           string // empty: nothing is predicted
+	name, user, queue string
+	gpus              float64
 }
 
 func newAdvise() *cobra.Command {
@@ -38,11 +44,16 @@ with its defaults, and what the script imports. Nothing is run, and no model and
 network is used. What the code does not say has a dash: advise does not guess.
 
 Without --command it looks for a launch command in shell scripts, Kubernetes manifests,
-Makefiles, Dockerfiles and READMEs of the folder.`,
+Makefiles, Dockerfiles and READMEs of the folder.
+
+With --history it also predicts how long the job takes and what it uses, and says
+because of which finished jobs. --name, --user, --queue and --gpus say what else is
+known of the job.`,
 		Example: `  muster advise .
   muster advise nanogpt --command "torchrun --nproc_per_node 8 train.py config/train_gpt2.py"
   muster advise project --command "python -m train experiment=pile/gpt trainer.devices=8"
-  muster advise --json jobs/*`,
+  muster advise --json jobs/*
+  muster advise . --history jobs.db --user ana --name bert-17`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("expected DIR...; found no arguments")
@@ -53,27 +64,72 @@ Makefiles, Dockerfiles and READMEs of the folder.`,
 			if c.Flags().Changed("command") && strings.TrimSpace(f.command) == "" {
 				return badUsage(c, "--command: expected a command; found an empty text")
 			}
-			for i, dir := range args {
-				r, err := f.read(c, dir)
-				if err != nil {
-					return &usageError{err.Error()}
-				}
-				if f.asJSON {
-					err = adviseJSON(c.OutOrStdout(), dir, &r)
-				} else {
-					err = adviseTable(c.OutOrStdout(), dir, &r, i > 0, len(args) > 1)
-				}
-				if err != nil {
-					return err
-				}
-			}
-			return nil
+			return f.advise(c, args)
 		},
 	}
 	c.Flags().SortFlags = false
 	c.Flags().StringVar(&f.command, "command", "", "the `COMMAND` that launches the job, as in a shell, from within DIR")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON object a folder, each on a line")
+	c.Flags().StringVar(&f.history, "history", "", historyUsage+"; the job's run time is predicted from it")
+	c.Flags().StringVar(&f.name, "name", "", "with --history: the job's `NAME`")
+	c.Flags().StringVar(&f.user, "user", "", "with --history: the job's `USER`")
+	c.Flags().StringVar(&f.queue, "queue", "", "with --history: the job's `QUEUE`, of which other jobs are looked at; by default of all queues")
+	c.Flags().Float64Var(&f.gpus, "gpus", 0, "with --history: the `NUMBER` of GPUs of the job, if the code does not say")
 	return c
+}
+
+// advise reads folders and shows what was found in each.
+func (f *adviseFlags) advise(c *cobra.Command, dirs []string) error {
+	for _, name := range []string{"name", "user", "queue", "gpus"} {
+		if f.history == "" && c.Flags().Changed(name) {
+			return badUsage(c, "--%s: expected --history too", name)
+		}
+	}
+	show := func(h *history.History) error {
+		for i, dir := range dirs {
+			r, err := f.read(c, dir)
+			if err != nil {
+				return &usageError{err.Error()}
+			}
+			e, err := f.predict(c.Context(), h, &r)
+			if err != nil {
+				return err
+			}
+			if f.asJSON {
+				err = adviseJSON(c.OutOrStdout(), dir, &r, e)
+			} else {
+				err = adviseTable(c.OutOrStdout(), dir, &r, i > 0, len(dirs) > 1)
+				if err == nil && e != nil {
+					_, err = fmt.Fprintf(c.OutOrStdout(), "\n%s\n", e)
+				}
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if f.history == "" {
+		return show(nil)
+	}
+	return withHistory(c, f.history, show)
+}
+
+// predict returns what a history predicts of a job that is submitted now; nil without a history.
+func (f *adviseFlags) predict(ctx context.Context, h *history.History, r *extract.Result) (*estimate.Estimate, error) {
+	if h == nil {
+		return nil, nil
+	}
+	o := estimate.Default
+	o.Shared = f.queue == ""
+	gpus := f.gpus
+	if gpus == 0 {
+		gpus = float64(r.Training.GPUs)
+	}
+	e, err := (&estimate.Advisor{History: h, Options: o}).Estimate(ctx, history.Job{
+		Name: f.name, User: f.user, Tenant: f.queue, Command: r.Command, GPUs: gpus, Metadata: r.Job, Submit: time.Now(),
+	})
+	return &e, err
 }
 
 func (f *adviseFlags) read(c *cobra.Command, dir string) (extract.Result, error) {
@@ -82,14 +138,15 @@ func (f *adviseFlags) read(c *cobra.Command, dir string) (extract.Result, error)
 	return extract.Dir(ctx, dir, extract.Options{Command: f.command})
 }
 
-func adviseJSON(w io.Writer, dir string, r *extract.Result) error {
+func adviseJSON(w io.Writer, dir string, r *extract.Result, estimated *estimate.Estimate) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	return e.Encode(struct {
 		Dir string `json:"dir"`
 		metadata.Job
-		Command string `json:"command,omitempty"`
-	}{dir, r.Job, r.Command})
+		Command  string             `json:"command,omitempty"`
+		Estimate *estimate.Estimate `json:"estimate,omitempty"`
+	}{dir, r.Job, r.Command, estimated})
 }
 
 // adviseTable writes what was found as a table. Text has a blank line between folders and, of several folders, their names.

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,30 +43,28 @@ JOBS is the file of a SQLite database.`,
 func newHistoryImport() *cobra.Command {
 	var where string
 	c := &cobra.Command{
-		Use:   "import DIR...",
-		Short: "Add the jobs that ended in a run",
+		Use:   "import DIR|FILE...",
+		Short: "Add jobs that ended, of runs or of another cluster",
 		Long: `Import adds the jobs that ended in folders that muster sim wrote, in the order of
-the arguments. Time 0 of a run is when the last job that the history knows has ended.`,
+the arguments. Time 0 of a run is when the last job that the history knows has ended.
+A FILE has jobs as muster history list --json prints them, one JSON object each.`,
 		Example: `  muster sim --workload kant-training --out run
-  muster history import run --history jobs.db`,
+  muster history import run --history jobs.db
+  muster history import jobs.jsonl --history jobs.db`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("expected DIR; found 0 arguments")
+				return errors.New("expected DIR or FILE; found 0 arguments")
 			}
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			return withHistory(c, where, func(h *history.History) error {
-				for _, dir := range args {
-					jobs, err := runlog.ReadJobs(dir)
+				for _, path := range args {
+					n, err := importJobs(c.Context(), h, path)
 					if err != nil {
 						return err
 					}
-					n, err := advisor.Import(c.Context(), h, jobs)
-					if err != nil {
-						return err
-					}
-					fmt.Fprintf(c.OutOrStdout(), "%s: %d jobs\n", dir, n)
+					fmt.Fprintf(c.OutOrStdout(), "%s: %d jobs\n", path, n)
 				}
 				return nil
 			})
@@ -71,6 +72,44 @@ the arguments. Time 0 of a run is when the last job that the history knows has e
 	}
 	c.Flags().StringVar(&where, "history", "", historyUsage)
 	return c
+}
+
+// importJobs adds the jobs of a run folder, or of a file of JSON objects: all of them, or none.
+func importJobs(ctx context.Context, h *history.History, path string) (int, error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.IsDir() {
+		return importFile(ctx, h, path)
+	}
+	jobs, err := runlog.ReadJobs(path)
+	if err != nil {
+		return 0, err
+	}
+	return advisor.Import(ctx, h, jobs)
+}
+
+func importFile(ctx context.Context, h *history.History, path string) (int, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return 0, unreadable(path, err)
+	}
+	defer file.Close()
+	in := json.NewDecoder(file)
+	in.DisallowUnknownFields()
+	var jobs []history.Job
+	for {
+		var j history.Job
+		err := in.Decode(&j)
+		if errors.Is(err, io.EOF) {
+			return len(jobs), h.Append(ctx, jobs...)
+		}
+		if err == nil {
+			err = j.Check()
+		}
+		if err != nil {
+			return 0, &usageError{fmt.Sprintf("%s: job %d: expected a finished job as JSON; found: %v", path, len(jobs)+1, err)}
+		}
+		jobs = append(jobs, j)
+	}
 }
 
 func newHistoryList() *cobra.Command {
@@ -97,7 +136,13 @@ func newHistoryList() *cobra.Command {
 				slices.Reverse(jobs)
 				shown := jobs[:min(last, len(jobs))]
 				if asJSON {
-					return writeJSON(c.OutOrStdout(), map[string]any{"jobs": shown, "known": len(jobs)})
+					e := json.NewEncoder(c.OutOrStdout())
+					for i := range shown {
+						if err := e.Encode(&shown[i]); err != nil {
+							return err
+						}
+					}
+					return nil
 				}
 				return writeHistory(c, shown, len(jobs))
 			})
@@ -105,7 +150,7 @@ func newHistoryList() *cobra.Command {
 	}
 	c.Flags().StringVar(&where, "history", "", historyUsage)
 	c.Flags().IntVar(&last, "last", 20, "show the last `N` jobs")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.Flags().BoolVar(&asJSON, "json", false, "print all that is known of a job, one JSON object each, on a line")
 	return c
 }
 

@@ -112,7 +112,7 @@ func (h *History) Append(ctx context.Context, jobs ...Job) error {
 	}
 	docs := make([][]embed.Field, len(jobs))
 	for i := range jobs {
-		if err := jobs[i].check(); err != nil {
+		if err := jobs[i].Check(); err != nil {
 			return fmt.Errorf("history: %w", err)
 		}
 		docs[i] = jobs[i].Fields()

@@ -51,8 +51,8 @@ const (
 	Cancelled Outcome = "cancelled"
 )
 
-// check returns what is wrong with a job that ended.
-func (j *Job) check() error {
+// Check returns what is wrong with a job that ended.
+func (j *Job) Check() error {
 	switch {
 	case j.ID == "":
 		return fmt.Errorf("a finished job needs an id")
