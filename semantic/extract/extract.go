@@ -7,9 +7,11 @@
 package extract
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/muster-sched/muster/semantic/metadata"
@@ -60,13 +62,14 @@ type extraction struct {
 	options  map[string]option // that scripts declare, by every spelling without its hyphens
 	places   []string          // the positional arguments that scripts declare, in their order
 	hydra    *hydraMain
-	next     int // the order of settings
+	configs  []string // that the command names
+	next     int      // the order of settings
 }
 
 // mention is where a word is used.
 type mention struct {
-	at     string
-	script bool // in the command or at the top of the script that it launches, not only in what that imports
+	at  string
+	top bool // in the command or at the top of a file, not only in a function
 }
 
 // readLaunched reads what the launch command names and the script it launches. Where nothing is launched, the script that
@@ -90,18 +93,39 @@ func (x *extraction) readLaunched() {
 	x.arguments()
 }
 
-// entries returns the Python files that look like the script of a job, the likeliest first.
+// entries returns the Python files that look like the script of a job: by their names or, where none does, by what they do.
 func (x *extraction) entries() []string {
-	var best []string
-	top := 0
+	best, top := []string(nil), 0
+	add := func(p string, score int) {
+		if score > top {
+			best, top = []string{p}, score
+		} else if score == top && score > 0 {
+			best = append(best, p)
+		}
+	}
 	for _, p := range x.tree.files {
-		if path.Ext(p) != ".py" {
+		if path.Ext(p) == ".py" {
+			add(p, entryScore(p))
+		}
+	}
+	tried := 0
+	for _, p := range x.tree.files {
+		if top > 0 && len(best) == 1 || path.Ext(p) != ".py" || tried == 200 {
 			continue
 		}
-		if s := entryScore(p); s > top {
-			best, top = []string{p}, s
-		} else if s == top && s > 0 {
-			best = append(best, p)
+		if top > 0 && !slices.Contains(best, p) {
+			continue
+		}
+		tried++
+		source, _ := x.tree.open(p)
+		score := 0
+		for _, does := range []string{"__main__", ".backward(", ".fit(", "Trainer(", ".train(", "Optimizer", "optim", "ArgumentParser", ".learn("} {
+			if bytes.Contains(source, []byte(does)) {
+				score++
+			}
+		}
+		if score >= 2 {
+			add(p, 100+10*score-3*strings.Count(p, "/"))
 		}
 	}
 	return best[:min(len(best), 3)]

@@ -83,17 +83,22 @@ func (x *extraction) script(f string, data []byte, r rank) bool {
 		path.Dir(f) != "." && x.commands(data, f, r, path.Dir(f), nil, 0)
 }
 
-// readme takes the first command of a README's code that launches a script of the folder. What it says only counts where the
-// script leaves something open: a README shows examples.
+// readme takes the first command of a README's code that launches a script of the folder. Where it shows several ways to
+// launch that, they are examples, and count only where the script leaves something open.
 func (x *extraction) readme(f string, data []byte) bool {
 	var best *launch
 	score, depth := 0, 0
+	ways := map[string]map[string]bool{} // the commands by script
 	code, lines := strings.Builder{}, strings.Split(string(data), "\n")
 	start := 0
 	try := func() {
 		if x.commands([]byte(code.String()), f, mentioned, ".", nil, 0) && x.launch.script != "" {
 			l := x.launch
 			l.at = where(f, start+1+lineOf(l.at))
+			if ways[l.script] == nil {
+				ways[l.script] = map[string]bool{}
+			}
+			ways[l.script][strings.Join(l.args, " ")] = true
 			s := l.score()*100 + entryScore(l.script)
 			if s > score {
 				best, score = &l, s
@@ -121,6 +126,9 @@ func (x *extraction) readme(f string, data []byte) bool {
 	}
 	if best == nil {
 		return false
+	}
+	if len(ways[best.script]) == 1 {
+		best.rank = commanded
 	}
 	x.launch = *best
 	return true

@@ -2,6 +2,7 @@ package extract
 
 import (
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +22,7 @@ type launch struct {
 	args   []string
 
 	gpus, perNode, nodes int // as the launcher says; 0: it does not
+	precision            string
 }
 
 // argument is an argument of the script.
@@ -49,7 +51,11 @@ func (x *extraction) command(given string) {
 
 // commands takes the first command of a script that launches something. Directives for Slurm say on how many nodes.
 func (x *extraction) commands(source []byte, at string, r rank, dir string, params []string, depth int) bool {
-	s := shell.Parse(source, params...)
+	own := path.Dir(at)
+	if dir != "." && strings.HasPrefix(own+"/", dir+"/") { // a script that is launched in its own folder
+		own = path.Join(".", strings.TrimPrefix(own, dir))
+	}
+	s := shell.Parse(source, own, params...)
 	var best *launch
 	score := 0
 	for _, c := range s.Commands {
@@ -176,7 +182,7 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 				continue
 			}
 			return x.moduleLaunch(l, m, words[i+2:])
-		case i > 0 && base != w && launchers[base], i == 0 && launchers[base]:
+		case launchers[base] && (i == 0 || !strings.HasPrefix(words[i-1], "-")):
 			x.uses(base, l.at, true)
 			options = append(options, base)
 		case strings.HasSuffix(w, ".sh") || strings.HasSuffix(w, ".sbatch") || strings.HasSuffix(w, ".slurm"):
@@ -198,7 +204,7 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 				return true
 			}
 			return false
-		case tools[base] && (i == 0 || !strings.HasPrefix(words[i-1], "-")):
+		case tools[base] && (i == 0 || wrappers[path.Base(words[0])] && !strings.HasPrefix(words[i-1], "-") && words[i-1] != "activate"):
 			x.uses(base, l.at, true)
 			l.tool, l.args = base, words[i+1:]
 			return true
@@ -209,7 +215,13 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 	return false
 }
 
-// tools are programs that train what their arguments say. The value is how many words behind the name belong to it.
+// wrappers run the command that follows them.
+var wrappers = map[string]bool{
+	"srun": true, "nohup": true, "env": true, "uv": true, "uvx": true, "poetry": true, "pipenv": true, "sudo": true, "nice": true, "numactl": true, "singularity": true, "apptainer": true, "docker": true,
+	"conda": true, "mamba": true, "pixi": true, "rye": true, "time": true, "timeout": true, "stdbuf": true, "nsys": true, "mpirun": true, "torchrun": true, "accelerate": true, "ray": true, "sbatch": true,
+}
+
+// tools are programs that train what their arguments say.
 var tools = map[string]bool{
 	"llamafactory-cli": true, "axolotl": true, "fairseq-train": true, "fairseq-hydra-train": true, "yolo": true, "litgpt": true, "tune": true, "trl": true,
 	"swift": true, "nnUNetv2_train": true, "ns-train": true, "t2t-trainer": true, "allennlp": true, "rasa": true, "mim": true, "onmt_train": true,
@@ -250,6 +262,9 @@ func (l *launch) launcher(words []string) {
 	}
 	for _, a := range split(words, nil) {
 		n := count(a.value)
+		if normal(a.key) == "mixed_precision" {
+			l.precision = a.value
+		}
 		if n == 0 {
 			continue
 		}
@@ -290,12 +305,9 @@ func split(words []string, options map[string]option) []argument {
 			}
 			if !has && !(known && o.flag) {
 				var values []string
-				for i+1 < len(words) && !isOption(words[i+1]) && (len(values) == 0 || known || isListed(words[i+1])) && len(values) < 16 {
+				for i+1 < len(words) && !isOption(words[i+1]) && len(values) < 16 && (len(values) == 0 || known && o.many || !known && isListed(values[0]) && isListed(words[i+1])) {
 					values = append(values, words[i+1])
 					i++
-					if !known && len(values) == 1 && !isListed(values[0]) {
-						break
-					}
 				}
 				a.value = strings.Join(values, ", ")
 				has = len(values) > 0
@@ -304,6 +316,9 @@ func split(words []string, options map[string]option) []argument {
 				a.value = "true"
 			}
 			all = append(all, a)
+		case yacs.MatchString(w) && i+1 < len(words): // SOLVER.MAX_ITER 90000
+			all = append(all, argument{key: w, value: words[i+1], raw: w, override: true})
+			i++
 		default:
 			key, v, ok := strings.Cut(w, "=")
 			plain := strings.TrimLeft(key, "+~")
@@ -317,6 +332,9 @@ func split(words []string, options map[string]option) []argument {
 	}
 	return all
 }
+
+// yacs is a key of a configuration of yacs, as Detectron2 takes them at the end of its options.
+var yacs = regexp.MustCompile(`^[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)+$`)
 
 func isOption(w string) bool {
 	_, n := numeric(w)
@@ -340,14 +358,17 @@ func (x *extraction) arguments() {
 	if x.hydra != nil {
 		x.compose(x.hydra, args)
 	}
+	if l.precision != "" {
+		x.add(setting{key: "mixed_precision", value: parse(l.precision), rank: l.rank, at: l.at})
+	}
 	place := 0
 	for _, a := range args {
 		switch {
 		case a.place:
-			x.named(a.value, configs)
+			configured := x.named(a.value, configs)
 			if place < len(x.places) {
 				x.add(setting{key: x.places[place], value: parse(a.value), rank: l.rank, at: l.at})
-			} else if path.Ext(a.value) == "" {
+			} else if !configured {
 				x.add(setting{key: "place." + strconv.Itoa(place), value: parse(a.value), rank: l.rank, at: l.at})
 			}
 			place++
@@ -368,6 +389,7 @@ func (x *extraction) named(text string, r rank) bool {
 		case ".yaml", ".yml", ".json", ".toml", ".py", ".cfg", ".ini", ".conf":
 			if f, ok := x.tree.find(x.launch.dir, v); ok {
 				x.load(f, r)
+				x.configs = append(x.configs, f)
 				found = true
 			} else if f, ok := x.tree.find(path.Dir(x.launch.script), v); ok {
 				x.load(f, r)

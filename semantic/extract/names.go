@@ -158,14 +158,14 @@ func modelName(text string) string {
 			text = parts[len(parts)-1]
 		}
 	}
-	if m := head.FindStringSubmatch(text); m != nil && !strings.HasPrefix(text, "Auto") {
+	if m := head.FindStringSubmatch(text); m != nil && !strings.HasPrefix(text, "Auto") && find(facts().models, m[1]) != nil {
 		text = m[1]
 	}
 	return text
 }
 
 // head is what Hugging Face adds to the name of a model in that of a class: GPT2LMHeadModel, ViTForImageClassification.
-var head = regexp.MustCompile(`^([A-Z][A-Za-z0-9]*[a-z0-9A-Z])(LMHeadModel|For[A-Z][A-Za-z0-9]+|DoubleHeadsModel)$`)
+var head = regexp.MustCompile(`^([A-Z][A-Za-z0-9]*?)(LMHeadModel|For[A-Z][A-Za-z0-9]+|DoubleHeadsModel|Model|_?Net)$`)
 
 // generic has names that say nothing.
 var generic = map[string]bool{
@@ -175,18 +175,20 @@ var generic = map[string]bool{
 	"checkpoint": true, "checkpoints": true, "ckpt": true, "last": true, "best": true, "latest": true, "data-bin": true, "databin": true, "my_data": true, "custom_dataset": true, "test": true,
 	"val": true, "valid": true, "main": true, "module": true, "jsonl": true, "file": true, "local": true, "src": true, "home": true, "mnt": true, "tmp": true, "content": true, "store": true,
 	"dict": true, "shards": true, "folder": true, "hf": true, "torch": true, "random": true, "synthetic_data": true, "my_dataset": true, "self": true, "config": true, "args": true, "full": true,
-	"trainset": true, "train_dataset": true, "train_data": true, "training_data": true, "x": true, "x_train": true,
+	"trainset": true, "train_dataset": true, "train_data": true, "training_data": true, "x": true, "x_train": true, "generalizedrcnn": true, "encoderdecoder": true, "imageclassifier": true, "litmodel": true, "littransformer": true,
 }
 
 // datasetName returns a dataset's name from a value: of a path, the part that is a dataset that is known, or the last that
 // says something.
 func datasetName(text string) string {
-	text = strings.TrimSpace(text)
-	if strings.ContainsAny(text, "()*\n<>") || len(text) > 300 {
-		return ""
-	}
+	text = strings.Trim(strings.TrimSpace(text), "()[]'\", ")
 	if i := strings.Index(text, "://"); i >= 0 {
 		text = text[i+3:]
+	} else if name, version, ok := strings.Cut(text, ":"); ok && strings.ContainsAny(version, ".*") && !strings.Contains(text, "/") { // of TensorFlow Datasets
+		text = name
+	}
+	if strings.ContainsAny(text, "()*\n<>") || len(text) > 300 {
+		return ""
 	}
 	if first, rest, ok := strings.Cut(text, ","); ok && (strings.Contains(rest, "/") || strings.Contains(rest, "$")) {
 		text = first

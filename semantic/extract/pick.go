@@ -63,6 +63,11 @@ func (x *extraction) model() *candidate {
 			all = append(all, candidate{text: s.value.text, kind: word, rank: s.rank, weight: 2, at: s.at})
 		}
 	}
+	for _, c := range x.configs {
+		if name := strings.TrimSuffix(path.Base(c), path.Ext(c)); find(facts().models, name) != nil {
+			all = append(all, candidate{text: name, kind: word, rank: configured, weight: 1, at: c})
+		}
+	}
 	if f := find(facts().models, scriptName(x.launch.script)); f != nil {
 		all = append(all, candidate{text: f.name, rank: declared, weight: 3, at: x.launch.script})
 	}

@@ -107,7 +107,10 @@ func positive(text string) (float64, bool) {
 // place. Hugging Face's max_steps goes before epochs wherever it is stated.
 func (x *extraction) iterations(r *Result) {
 	t := &r.Training
-	hf := x.words["TrainingArguments"].at != "" || x.words["Seq2SeqTrainingArguments"].at != "" || x.words["HfArgumentParser"].at != ""
+	hf := false
+	for _, w := range []string{"TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig", "GRPOConfig", "RewardConfig", "KTOConfig", "ORPOConfig"} {
+		hf = hf || x.words[w].at != ""
+	}
 	for _, c := range x.candidates(facts().fields.Iterations) {
 		unit := metadata.Unit(c.unit)
 		text := c.text
@@ -204,6 +207,9 @@ func (x *extraction) batch(r *Result) {
 		return
 	}
 	n, _ := strconv.ParseInt(c.text, 10, 64)
+	if ends(c.key, "train_batch_size") && c.rank != configured { // of all devices only in DeepSpeed's configuration
+		c.unit = "plain"
+	}
 	accumulate := int64(1)
 	if a := x.integer(facts().fields.Accumulation); a != nil && c.unit != "global" {
 		accumulate, _ = strconv.ParseInt(a.text, 10, 64)
@@ -334,10 +340,10 @@ func (x *extraction) frameworks(r *Result) {
 	}
 }
 
-// weight is how much a word tells: less where only what the script imports uses it.
+// weight is how much a word tells: less where only a function uses it.
 func (x *extraction) weight(word string) int {
 	w := facts().uses[word].weight
-	if !x.words[word].script {
+	if !x.words[word].top {
 		w -= 35
 	}
 	return max(1, w)

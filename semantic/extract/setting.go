@@ -91,7 +91,7 @@ func (x *extraction) add(s setting) {
 	s.order = x.next
 	x.next++
 	last := s.last()
-	if s.rank >= configured || s.rank == declared {
+	if s.rank >= configured {
 		for i, old := range x.byName[last] {
 			if old.key == s.key && old.rank == s.rank {
 				x.byName[last][i] = &s
@@ -198,6 +198,10 @@ func (e *evaluation) value(p *python.Expr) value {
 func (e *evaluation) name(name string) value {
 	s := e.x.lookup(name, e.file, e.from)
 	if s == nil {
+		switch last := name[strings.LastIndexByte(name, '.')+1:]; last {
+		case "bfloat16", "float16", "float32", "half": // torch.bfloat16
+			return value{last, word}
+		}
 		return value{}
 	}
 	if s.rank > e.best {

@@ -20,6 +20,7 @@ type call struct {
 type option struct {
 	key  string
 	flag bool // it takes no value
+	many bool // it takes several
 }
 
 // hydraMain is how a script loads its configuration by Hydra.
@@ -41,46 +42,48 @@ func (x *extraction) python(file string, r rank) {
 	}
 	x.parsed[file] = true
 	statements := python.Parse(source)
-	var imports []python.Statement
+	var follow []string
 	for i := range statements {
-		s := &statements[i]
-		if s.Kind == python.Import {
-			imports = append(imports, *s)
-			x.library(s, file, r >= declared && s.Function == "")
-			continue
+		if s := &statements[i]; s.Kind == python.Import {
+			follow = append(follow, x.imported(s, file)...)
+			x.library(s, file, s.Function == "")
 		}
-		x.statement(s, file, r)
 	}
-	if r == configured {
-		return
-	}
-	for _, s := range imports {
-		for _, f := range x.imported(&s, file) {
-			x.python(f, min(r, imported))
+	if r == configured { // a configuration changes what those that it imports say
+		for _, f := range follow {
+			if strings.Contains(f, "config") {
+				x.python(f, r)
+			}
 		}
+	}
+	for i := range statements {
+		x.statement(&statements[i], file, r)
+	}
+	for _, f := range follow {
+		x.python(f, min(r, imported))
 	}
 }
 
 // library notes the libraries that a file imports.
-func (x *extraction) library(s *python.Statement, file string, script bool) {
+func (x *extraction) library(s *python.Statement, file string, top bool) {
 	if strings.HasPrefix(s.Module, ".") {
 		return
 	}
 	at := where(file, s.Line)
-	x.uses(s.Module, at, script)
+	x.uses(s.Module, at, top)
 	if i := strings.IndexByte(s.Module, '.'); i > 0 {
-		x.uses(s.Module[:i], at, script)
+		x.uses(s.Module[:i], at, top)
 	}
 	for _, n := range s.Names {
-		x.uses(n, at, script)
-		x.uses(s.Module+"."+n, at, script)
+		x.uses(n, at, top)
+		x.uses(s.Module+"."+n, at, top)
 	}
 }
 
 // uses notes that a word is used.
-func (x *extraction) uses(word, at string, script bool) {
-	if old, ok := x.words[word]; !ok || script && !old.script {
-		x.words[word] = mention{at, script}
+func (x *extraction) uses(word, at string, top bool) {
+	if old, ok := x.words[word]; !ok || top && !old.top {
+		x.words[word] = mention{at, top}
 	}
 }
 
@@ -292,6 +295,9 @@ func (x *extraction) argument(c *python.Expr, file string, r rank, kind string, 
 	o := option{key: key}
 	if a := c.Get("action"); a != nil && (strings.HasPrefix(a.Text, "store_") || a.Text == "count") {
 		o.flag = true
+	}
+	if n := c.Get("nargs"); n != nil && n.Text != "?" && n.Text != "1" {
+		o.many = true
 	}
 	if a := c.Get("is_flag"); a != nil && a.Text == "True" {
 		o.flag = true

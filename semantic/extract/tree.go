@@ -161,10 +161,23 @@ func (t *tree) find(dir, name string) (string, bool) {
 	}
 	// An absolute path, or one that begins above the folder: the longest end of it that exists.
 	parts := strings.Split(path.Clean(name), "/")
-	for i := 1; i < len(parts)-1; i++ {
-		if p := path.Join(parts[i:]...); t.has[p] {
+	for i := 1; i < len(parts); i++ {
+		if p := path.Join(parts[i:]...); t.has[p] && (i < len(parts)-1 || strings.Contains(name, "$")) {
 			return p, true
 		}
 	}
-	return "", false
+	if !strings.Contains(name, "$") {
+		return "", false
+	}
+	// A folder that is not known: the only file of that name.
+	found, base := "", "/"+path.Base(name)
+	for _, p := range t.files {
+		if strings.HasSuffix(p, base) {
+			if found != "" {
+				return "", false
+			}
+			found = p
+		}
+	}
+	return found, found != ""
 }

@@ -43,6 +43,7 @@ type reader struct {
 	at, line int
 	script   *Script
 	params   []string
+	dir      string
 
 	words   []string
 	env     []string
@@ -54,9 +55,9 @@ type reader struct {
 	depth   int // of defaults in defaults
 }
 
-// Parse reads a script that is called with params.
-func Parse(source []byte, params ...string) *Script {
-	r := &reader{source: string(source), line: 1, script: &Script{Vars: map[string]Var{}}, params: params}
+// Parse reads a script that is called with params. Where it asks for its own folder, as by $(dirname "$0"), that is dir.
+func Parse(source []byte, dir string, params ...string) *Script {
+	r := &reader{source: string(source), line: 1, script: &Script{Vars: map[string]Var{}}, dir: dir, params: params}
 	for r.at < len(r.source) {
 		r.step()
 	}
@@ -66,7 +67,7 @@ func Parse(source []byte, params ...string) *Script {
 
 // Split returns the words of one command line.
 func Split(line string) []Command {
-	return Parse([]byte(line)).Commands
+	return Parse([]byte(line), ".").Commands
 }
 
 func (r *reader) step() {
@@ -185,8 +186,23 @@ func (r *reader) backquoted() {
 		n = len(r.source) - r.at - 1
 	}
 	r.line += strings.Count(r.source[r.at+1:r.at+1+n], "\n")
+	r.output(r.source[r.at+1 : r.at+1+n])
 	r.at = min(r.at+n+2, len(r.source))
-	r.add("$()")
+}
+
+// output adds what a command prints, as far as that can be known.
+func (r *reader) output(command string) {
+	own := strings.Contains(command, "$0") || strings.Contains(command, "${0}") || strings.Contains(command, "BASH_SOURCE")
+	switch {
+	case own && strings.Contains(command, "dirname") && strings.Contains(command, ".."):
+		r.add(r.dir + "/..")
+	case own && strings.Contains(command, "dirname"):
+		r.add(r.dir)
+	case strings.TrimSpace(command) == "pwd":
+		r.add(".")
+	default:
+		r.add("$()")
+	}
 }
 
 // expand reads what follows a dollar sign.
@@ -204,8 +220,8 @@ func (r *reader) expand(quoted bool) {
 		}
 	case strings.HasPrefix(rest, "("):
 		n := closing(rest, "(", ")")
+		r.output(rest[1:max(1, n)])
 		r.skip(min(n+1, len(rest)))
-		r.add("$()")
 	case strings.HasPrefix(rest, "{"):
 		n := closing(rest, "{", "}")
 		r.braced(rest[1:max(1, n)], quoted)
@@ -292,7 +308,7 @@ func (r *reader) inside(text string) string {
 		return text
 	}
 	text = strings.Trim(text, `"'`)
-	sub := &reader{source: `"` + text + `"`, line: r.line, script: r.script, params: r.params, depth: r.depth + 1}
+	sub := &reader{source: `"` + text + `"`, line: r.line, script: r.script, params: r.params, dir: r.dir, depth: r.depth + 1}
 	sub.double()
 	return sub.word.String()
 }
@@ -489,6 +505,12 @@ func (r *reader) endCommand() {
 			name, value, _ := strings.Cut(e, "=")
 			r.set(name, Var{Value: value, Line: r.began})
 		}
+	case words[0] == "shift":
+		n := 1
+		if len(words) > 1 {
+			n, _ = strconv.Atoi(words[1])
+		}
+		r.params = r.params[min(max(n, 0), len(r.params)):]
 	case words[0] == "for" && len(words) > 3 && words[2] == "in":
 		r.set(words[1], Var{Value: words[3], Line: r.began})
 	default:

@@ -17,11 +17,13 @@ func TestParse(t *testing.T) {
 		{"if [ -z \"$1\" ]; then\n S=small\nelse\n S=big\nfi\nrun $S > out.log && done_it", "1 [|-z|$1|]\n6 run|small\n6 done_it"},
 		{"cat <<EOF > ds.json\n{\"a\": 1}\npython no.py\nEOF\npython yes.py", "1 cat\n5 python|yes.py"},
 		{"for s in 1 2 3; do\n  python t.py seed=$s\ndone", "2 python|t.py|seed=1"},
+		{"D=$(cd \"$(dirname \"${BASH_SOURCE[0]}\")\" && pwd)\nrun $(dirname \"$0\")/a.py $D/b.py `dirname $0`", "2 run|scripts/a.py|scripts/b.py|scripts"},
 		{"run $@ $1", "1 run|p|q|p"},
+		{"A=$1\nshift\nrun \"$@\" $A", "3 run|q|p"},
 		{"X=a; X+=b; run $X --k=\"v w\"z", "1 run|ab|--k=v wz"},
 	} {
 		var got []string
-		for _, cmd := range Parse([]byte(c.source), params(c.source)...).Commands {
+		for _, cmd := range Parse([]byte(c.source), "scripts", params(c.source)...).Commands {
 			line := fmt.Sprintf("%d ", cmd.Line)
 			if len(cmd.Env) > 0 {
 				line += fmt.Sprint(cmd.Env)
@@ -42,7 +44,7 @@ func params(source string) []string {
 }
 
 func TestComments(t *testing.T) {
-	s := Parse([]byte("#!/bin/bash\n#SBATCH --nodes=4\necho hi # no\n"))
+	s := Parse([]byte("#!/bin/bash\n#SBATCH --nodes=4\necho hi # no\n"), ".")
 	if len(s.Comments) != 2 || s.Comments[1] != (Comment{"#SBATCH --nodes=4", 2}) {
 		t.Errorf("comments %v", s.Comments)
 	}
@@ -51,7 +53,7 @@ func TestComments(t *testing.T) {
 // A script whose variables double does not take memory without end.
 func TestGrowth(t *testing.T) {
 	source := "a=xxxxxxxx\n" + strings.Repeat("a=$a$a\n", 60) + "b=(x x)\n" + strings.Repeat("b+=(${b[@]})\n", 60) + "run $a"
-	s := Parse([]byte(source))
+	s := Parse([]byte(source), ".")
 	for name, v := range s.Vars {
 		if len(v.Value) > maxValue {
 			t.Errorf("%s has %d bytes", name, len(v.Value))
@@ -64,7 +66,7 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, source []byte) {
-		for _, c := range Parse(source, "p").Commands {
+		for _, c := range Parse(source, ".", "p").Commands {
 			if len(c.Words) == 0 {
 				t.Fatal("a command without words")
 			}
