@@ -54,6 +54,8 @@ type Summary struct {
 	Fragmentation *Fragmentation `json:"fragmentation,omitempty"`
 	// Fairness is nil in runs of older versions, and if no job had GPUs.
 	Fairness *Fairness `json:"fairness,omitempty"`
+	// Failures is nil in runs without --failures.
+	Failures *sim.FailureStats `json:"failures,omitempty"`
 	// CPU is nil in runs without --cpu-slowdown.
 	CPU *sim.CPUBesideGPU `json:"cpu_beside_gpu,omitempty"`
 }

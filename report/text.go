@@ -113,6 +113,11 @@ func facts(s *metrics.Summary) *table.Table {
 		t.Add("Training, in GPU-hours; lost to those", short(c.TrainingGPUHours), percent(c.SlowedGPUHours/max(c.TrainingGPUHours, 1e-9)))
 		t.Add("Nodes CPU-job-dominant; cores in use, P50", percent(c.Dominant), percent(c.Utilization))
 	}
+	if f := s.Failures; f != nil {
+		t.Add("Runs that failed, their GPU-hours", count(int64(f.Failures)), short(f.GPUHours))
+		t.Add("Diagnosed; restarted, held", count(int64(f.Detected)), count(int64(f.Restarted)), count(int64(f.Held)))
+		t.Add("Nodes faulty; cordoned for that, repaired", count(int64(f.Faults)), count(int64(f.Cordoned)), count(int64(f.Uncordoned)))
+	}
 	if s.MigrationGPUHours > 0 {
 		t.Add("GPU-hours of second places", short(s.MigrationGPUHours))
 	}

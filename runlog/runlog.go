@@ -297,6 +297,8 @@ type Facts struct {
 	Period   core.Time
 	// Grace is how long evicted pods take at most to leave.
 	Grace core.Time
+	// Failures is nil if no job could fail.
+	Failures *sim.FailureStats
 	// CPU is nil if the run did not measure it.
 	CPU *sim.CPUBesideGPU
 }
@@ -355,7 +357,7 @@ func (f *Facts) fill(s *metrics.Summary) {
 		s.Standby.Bound = f.Grace.Seconds()
 	}
 	s.PeakRSSMiB = peakRSSMiB()
-	s.CPU = f.CPU
+	s.CPU, s.Failures = f.CPU, f.Failures
 }
 
 // complete writes what is only known at the end.

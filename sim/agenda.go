@@ -14,28 +14,33 @@ type event struct {
 	leave  *leave
 	move   *transfer
 	with   *state // for measure: the job that joined
+	fault  fault
 }
 
 // happening is the kind of an event.
 type happening uint8
 
 const (
-	finish   happening = iota // a runner has done its work
-	depart                    // evicted pods leave
-	fail                      // a node is lost
-	repair                    // a node comes back
-	timeout                   // the engine asked to be woken
-	withdraw                  // a runner leaves, whatever it does
-	arrive                    // a pod that is moved is at its new place
-	ask                       // some pod is to be moved
-	lend                      // pods of a job are to be on standby
-	measure                   // the throughput of a job beside another one is known
-	takeBack                  // pods on standby go on before their time
+	finish    happening = iota // a runner has done its work
+	depart                     // evicted pods leave
+	fail                       // a node is lost
+	repair                     // a node comes back
+	timeout                    // the engine asked to be woken
+	withdraw                   // a runner leaves, whatever it does
+	arrive                     // a pod that is moved is at its new place
+	ask                        // some pod is to be moved
+	lend                       // pods of a job are to be on standby
+	measure                    // the throughput of a job beside another one is known
+	takeBack                   // pods on standby go on before their time
+	breakDown                  // a job fails
+	resubmit                   // its owner submits it again
+	release                    // its owner releases it
+	mend                       // a node is repaired
 )
 
 // byChance reports whether events of the kind go on as long as the run does.
 func (h happening) byChance() bool {
-	return h == fail || h == repair || h == ask || h == lend || h == takeBack
+	return h == fail || h == repair || h == ask || h == lend || h == takeBack || h == breakDown || h == mend
 }
 
 // leave is a set of pods that are terminating.

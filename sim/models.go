@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/workload"
 )
 
 // Models describes how the simulated cluster differs from that of the trace.
@@ -36,6 +37,8 @@ type Models struct {
 	// MTBF is the mean time between failures of one node, Repair the mean time until it
 	// is back; both are exponential. If MTBF is 0, no node fails.
 	MTBF, Repair core.Time
+	// Failures is how jobs fail while their nodes are up.
+	Failures Failures
 	// Checkpoint is the checkpoint interval of jobs for which the workload gives none; 0
 	// means that they do not save progress.
 	Checkpoint core.Time
@@ -49,6 +52,10 @@ type node struct {
 	// interference.
 	jobs  map[*state]int
 	cores coreUse // if there is interference
+	// faulty is the fault that stayed on the node, closed that the engine cordoned it; faults counts both.
+	faulty *workload.FailureKind
+	closed bool
+	faults int32
 }
 
 // speedOf returns the speed at which placed pods work together.
@@ -142,6 +149,10 @@ func (r *run) failNode(now core.Time, n *node) error {
 
 // loseNode removes a node and its pods.
 func (r *run) loseNode(now core.Time, n *node) error {
+	if n.closed { // it comes back as it was when it was new
+		n.closed = false
+		r.down--
+	}
 	hit := make([]*state, 0, len(n.jobs))
 	for s := range n.jobs {
 		hit = append(hit, s)
@@ -173,7 +184,7 @@ func (r *run) loseNode(now core.Time, n *node) error {
 // hopeless reports whether failures prevent all remaining jobs from ending: in ten times
 // the run time of the longest job, none was submitted or ended.
 func (r *run) hopeless(now core.Time) bool {
-	if r.Models.MTBF == 0 {
+	if r.Models.MTBF == 0 && !r.Models.Failures.on() {
 		return false
 	}
 	longest := core.Time(0)

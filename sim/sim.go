@@ -74,6 +74,8 @@ type Stats struct {
 	CPU *CPUBesideGPU
 	// Packed counts what was packed, if jobs share GPUs.
 	Packed Packed
+	// Failures counts what [Failures] did; nil if there are none.
+	Failures *FailureStats
 	// Interrupted is set if the context ended the run early.
 	Interrupted bool
 }
@@ -86,6 +88,7 @@ type run struct {
 	stats   Stats
 	rng     *rand.Rand
 	exits   *rand.Rand // of evicted pods
+	faults  *rand.Rand // of repairs
 	sigma   float64    // of Models.Shutdown, 0 before the first eviction
 	agenda  agenda
 	serial  uint64
@@ -126,6 +129,8 @@ type state struct {
 	slowdown float64
 	speeds   bool // some task is faster on some GPU models
 	sharing
+	// chance is by what the job fails; nil before it works for the first time, or if none fails.
+	chance *rand.Rand
 }
 
 // runner is a unit of work: a whole gang, or one pod of another job.
@@ -170,6 +175,10 @@ func Run(ctx context.Context, c Config, sinks ...Sink) (Stats, error) {
 	r := &run{
 		Config: c, engine: e, expected: forecasts{slot: c.Policy.Spot.Period / 24}, sinks: newBeside(sinks), jobs: map[string]*state{}, nodes: map[string]*node{}, queues: map[string]bool{},
 		rng: rand.New(rand.NewPCG(c.Seed, 0)), exits: rand.New(rand.NewPCG(c.Seed, 0x65786974)), // "exit"
+		faults: rand.New(rand.NewPCG(c.Seed, 0x6661756c74)), // "fault"
+	}
+	if c.Models.Failures.on() {
+		r.stats.Failures = &FailureStats{}
 	}
 	err = r.play(ctx)
 	if failed := r.sinks.close(); err == nil {
@@ -358,6 +367,14 @@ func (r *run) happen(now core.Time, e event) error {
 		return r.takeBack(now, e.job)
 	case measure:
 		return r.measureBeside(now, e.job, e.with, e.turn)
+	case breakDown:
+		return r.breakDown(now, e.job, &e)
+	case resubmit:
+		return r.resubmit(now, e.job)
+	case release:
+		return r.unhold(now, e.job)
+	case mend:
+		return r.mend(now, e.node, e.turn)
 	}
 	return r.tell(now, core.Tick{})
 }
@@ -477,6 +494,8 @@ func (r *run) decide(now core.Time) error {
 				if err := r.reject(now, s, &Rejection{d.Reason, d.Detail}); err != nil {
 					return err
 				}
+			case core.Hold, core.Restart, core.Cordon, core.Uncordon:
+				r.recovered(now, s, &d)
 			case core.Wake:
 				r.plan(event{at: d.At, do: timeout})
 			}
@@ -545,6 +564,7 @@ func (r *run) workFrom(at core.Time, s *state, i int) {
 		takes = core.Time(min(math.Round(float64(takes)/w.speed), float64(workload.Endless)))
 	}
 	w.ends = !w.endless && takes <= core.Never-w.started
+	r.planFault(w.started, takes, s, i)
 	if w.ends {
 		r.working++
 		r.plan(event{at: w.started + takes, do: finish, job: s, runner: int32(i), turn: w.turn})

@@ -66,8 +66,9 @@ const (
 	MoveFailed // it runs on: what it leaves is the place that it was being moved to
 	Restarted  // it is evicted to make room for a job, and a place is kept in which it starts again
 	LeaseOver  // it has run for its lease, and leaves for a job that has received less
+	Crashed    // it failed, and its job goes on later
 )
 
 func (r Release) String() string {
-	return [...]string{"finished", "failed", "cancelled", "preempted", "reclaimed", "migrated", "node_lost", "move_failed", "restarted", "lease_over"}[r]
+	return [...]string{"finished", "failed", "cancelled", "preempted", "reclaimed", "migrated", "node_lost", "move_failed", "restarted", "lease_over", "crashed"}[r]
 }

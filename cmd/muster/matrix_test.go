@@ -45,6 +45,7 @@ func TestMatrix(t *testing.T) {
 	for _, c := range []cell{
 		{"training", "--workload kant-training --gpus 256 --length 6h"},
 		{"training fails", "--workload kant-training --gpus 256 --length 6h --node-mtbf 3d --evict-grace 300"},
+		{"training jobs fail", "--workload kant-training --gpus 256 --length 6h --failures acme --failure-rate 3000 --checkpoint 10m --node-mtbf 3d --evict-grace 300"},
 		{"inference", "--workload kant-inference --length 12h"},
 		{"inference fails", "--workload kant-inference-a10 --length 12h --node-mtbf 3d --evict-grace 60"},
 		{"mixed", "--cluster 6x8:H800,4x4:A10,4x1:A10 --workload " + mixed},

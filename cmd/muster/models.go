@@ -21,12 +21,14 @@ type modelFlags struct {
 	speed     map[string]string
 	shutdown  string
 	slowdown  string
+	failures  string
 }
 
 func (f *modelFlags) register(flags *pflag.FlagSet) {
 	f.SpreadCost = 0.27
 	f.Repair = 3600 * core.Second
 	f.HandOver = 60 * core.Second
+	f.Failures = sim.Failures{Rate: 1, Detected: 1, Owner: 2 * 3600 * core.Second, Faulty: 4 * 3600 * core.Second}
 	durationVar(flags, &f.StartDelay, "start-delay", "time from binding to the start of work")
 	durationVar(flags, &f.HandOver, "hand-over", "time for which a pod that is moved runs at both places, after --start-delay")
 	durationVar(flags, &f.Grace, "evict-grace", "time that evicted pods take to terminate")
@@ -39,6 +41,11 @@ func (f *modelFlags) register(flags *pflag.FlagSet) {
 	flags.Float64Var(&f.Interference.GPUJobsUse, "gpu-jobs-use", 1, "`SHARE` (0 to 1) of the cores they request that jobs with GPUs use, for --cpu-slowdown")
 	durationVar(flags, &f.MTBF, "node-mtbf", "mean time between failures of a node; by default no node fails")
 	durationVar(flags, &f.Repair, "node-repair", "mean time to repair a failed node")
+	flags.StringVar(&f.failures, "failures", "", "let jobs fail as the `FILE` says, or as acme: the failures of the infrastructure that Acme published")
+	flags.Float64Var(&f.Failures.Rate, "failure-rate", f.Failures.Rate, "`FACTOR` by which --failures happen more often")
+	flags.Float64Var(&f.Failures.Detected, "detected", f.Failures.Detected, "`SHARE` (0 to 1) of failures whose cause is found, if the policy recovers")
+	durationVar(flags, &f.Failures.Owner, "owner-time", "mean time after which owners submit jobs again that failed, or release those that are held")
+	durationVar(flags, &f.Failures.Faulty, "faulty-time", "mean time for which a node stays faulty that is not cordoned; one that is is repaired after --node-repair")
 	durationVar(flags, &f.Checkpoint, "checkpoint", "checkpoint interval of jobs whose workload gives none; by default they save no progress")
 	flags.BoolVar(&f.estimates, "estimates", false, "give the engine the exact run time of each job, as an oracle")
 }
@@ -54,6 +61,9 @@ func (f *modelFlags) check(c *cobra.Command) error {
 		return err
 	}
 	if err := f.checkSlowdown(c); err != nil {
+		return err
+	}
+	if err := f.checkFailures(c); err != nil {
 		return err
 	}
 	f.Speed = map[string]float64{}
@@ -80,6 +90,22 @@ func (f *modelFlags) checkShutdown(c *cobra.Command) error {
 		return badUsage(c, "--evict-shutdown with --evict-grace: %v", err)
 	}
 	return nil
+}
+
+// checkFailures reads --failures.
+func (f *modelFlags) checkFailures(c *cobra.Command) (err error) {
+	m := &f.Failures
+	if !(m.Rate > 0 && m.Rate <= 1e6) {
+		return badUsage(c, "--failure-rate: expected a number above 0, at most 1000000; found %v", m.Rate)
+	}
+	if !(m.Detected >= 0 && m.Detected <= 1) {
+		return badUsage(c, "--detected: expected a number from 0 to 1; found %v", m.Detected)
+	}
+	m.Repair = f.Repair
+	if f.failures != "" {
+		m.Kinds, err = workload.OpenFailures(f.failures)
+	}
+	return err
 }
 
 // checkSlowdown reads --cpu-slowdown.

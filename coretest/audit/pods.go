@@ -445,7 +445,7 @@ func (a *auditor) cause(j *job, d *decision) {
 		if j.dissolving {
 			a.breach(Gang, "%s is %s at %s, after its gang lost a node or was evicted", d.pod, reason, seconds(d.t))
 		}
-	case "node_lost":
+	case "node_lost", "crashed":
 		j.dissolving = j.gang && j.bound > 0 && !j.complete()
 	case "migrated", "move_failed": // see endMove
 	case "preempted", "reclaimed", "restarted", "lease_over":
