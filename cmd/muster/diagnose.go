@@ -17,6 +17,7 @@ func newDiagnose() *cobra.Command {
 	var asJSON bool
 	var from sourceFlags
 	var ask llmFlags
+	var node nodeFlags
 	c := &cobra.Command{
 		Use:   "diagnose {LOG... | --job JOB}",
 		Short: "Find the root of a failure in the log of a job, and say what to do",
@@ -31,12 +32,17 @@ may be compressed with gzip; - reads standard input. Lines are numbered from 0.
 With --llm-config it asks a language model where the rules are not sure. Keys, e-mail
 and IP addresses and names of hosts are taken out of the lines that it sends.
 
+With --node-history it knows what happened on the node before: out of GPU memory at the
+start, an hour after a memory error of a GPU there, is the hardware. FILE has a line for
+each failure; the command adds this one.
+
 With --job it reads the logs of a job's pods on the Kubernetes cluster in the kubeconfig:
 of a container that was started again, the log of the one that ended.`,
 		Example: `  muster diagnose slurm-881.out
   muster diagnose --json logs/*.log
   muster diagnose --job train-7b -n team-a
   dmesg | muster diagnose -
+  muster diagnose --node n4 --node-history nodes.jsonl train.log
   muster diagnose --llm-config semantic.yaml train.log`,
 		Args: from.arguments,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -49,20 +55,27 @@ of a container that was started again, the log of the one that ended.`,
 				return err
 			}
 			defer done()
-			return diagnoseLogs(c, logs, models, asJSON)
+			if err := node.read(c, logs); err != nil {
+				return err
+			}
+			return diagnoseLogs(c, logs, models, &node, asJSON)
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a log, each on a line")
 	ask.register(c)
 	from.register(c)
+	node.register(c)
 	return c
 }
 
 // diagnoseLogs writes what is found in each log. Of the pods of a job, text has those that failed.
-func diagnoseLogs(c *cobra.Command, logs []jobLog, models *models, asJSON bool) error {
+func diagnoseLogs(c *cobra.Command, logs []jobLog, models *models, node *nodeFlags, asJSON bool) error {
 	written, healthy := 0, 0
 	for i := range logs {
 		v, err := diagnoseLog(c, &logs[i], models)
+		if err == nil {
+			v.Verdict, err = node.reconsider(v.Verdict, logs[i].name)
+		}
 		if err != nil {
 			return err
 		}

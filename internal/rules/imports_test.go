@@ -56,6 +56,7 @@ var mayImport = map[string][]string{
 	"semantic/estimate": {"semantic/history"},
 	"semantic/track":    {"semantic/logtext"},
 	"semantic/diagnose": {"semantic/logtext"},
+	"semantic/strikes":  {"semantic/diagnose"},
 	"semantic/python":   {},
 	"semantic/shell":    {},
 	"semantic/extract":  {"semantic/metadata", "semantic/python", "semantic/shell"},

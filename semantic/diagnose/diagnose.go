@@ -46,6 +46,8 @@ type Verdict struct {
 	Reason        string  `json:"reason"`
 	Evidence      []Line  `json:"evidence"` // the signature first
 	Lines         int64   `json:"lines"`    // of the log
+	// Early is whether the failure came before a step was completed.
+	Early bool `json:"-"`
 
 	recovery Action
 }

@@ -84,7 +84,10 @@ type Action struct {
 	Restart string `yaml:"restart"` // never, once, or up to limit
 	Limit   int    `yaml:"limit"`   // restarts a day
 	Node    string `yaml:"node"`    // what happens to the node
-	Advice  string `yaml:"advice"`
+	// Suspects is that in one word: nothing, strike, test or cordon. GoesOn says that the job is treated as if nothing were known.
+	Suspects string `yaml:"suspects"`
+	GoesOn   bool   `yaml:"goes_on"`
+	Advice   string `yaml:"advice"`
 }
 
 type rule struct {

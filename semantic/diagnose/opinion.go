@@ -83,3 +83,30 @@ func (k *knowledge) actionOfModel(c Category, component string) Action {
 	}
 	return k.actions["none"]
 }
+
+// Hardware returns the verdict as one on a part of the node, as what happened there before says. The lines stay the same.
+func (v Verdict) Hardware(component, action string, confidence float64, why string) Verdict {
+	v.Category, v.Component, v.Confidence, v.Reason = Infrastructure, component, confidence, why
+	v.recovery = known().actions[action]
+	v.Action = v.recovery.Name
+	return v
+}
+
+// HasSignature says whether a rule of the knowledge has a name.
+func HasSignature(name string) bool {
+	k := known()
+	for _, s := range k.signatures {
+		if s.Name == name {
+			return true
+		}
+	}
+	for _, s := range k.xids {
+		if s.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// HasAction says whether an action of the recovery table has a name.
+func HasAction(name string) bool { return known().actions[name].Name != "" }

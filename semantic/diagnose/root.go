@@ -167,7 +167,7 @@ func (s *scan) verdict() Verdict {
 	a := s.know.action(e.sig)
 	v := Verdict{
 		Category: e.sig.Class, Component: e.sig.Component, SignatureLine: &e.line, RootLine: &e.root, Confidence: e.sig.Confidence,
-		Action: a.Name, Signature: e.sig.Name, Reason: e.sig.Says, recovery: a,
+		Action: a.Name, Signature: e.sig.Name, Reason: e.sig.Says, Early: e.early, recovery: a,
 	}
 	if e.printed {
 		v.Confidence *= 0.85
