@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -13,9 +14,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/muster-sched/muster/internal/table"
+	"github.com/muster-sched/muster/semantic/agent"
 	"github.com/muster-sched/muster/semantic/estimate"
 	"github.com/muster-sched/muster/semantic/extract"
 	"github.com/muster-sched/muster/semantic/history"
+	"github.com/muster-sched/muster/semantic/llm"
 	"github.com/muster-sched/muster/semantic/metadata"
 )
 
@@ -26,10 +29,19 @@ const adviseTimeout = 30 * time.Second
 type adviseFlags struct {
 	command string
 	asJSON  bool
+	ask     llmFlags
+	models  *models // nil without any
 
 	history           string // empty: nothing is predicted
 	name, user, queue string
 	gpus              float64
+}
+
+// advice is what was found about a folder, and what it rests on. Without models there is one stage, which goes without saying.
+type advice struct {
+	extract.Result
+	stage   llm.Stage
+	dropped []string // fields in which a model said what stands nowhere
 }
 
 func newAdvise() *cobra.Command {
@@ -43,6 +55,9 @@ configurations that the command names (YAML, Hydra, JSON, TOML, Python), the scr
 with its defaults, and what the script imports. Nothing is run, and no model and no
 network is used. What the code does not say has a dash: advise does not guess.
 
+With --llm-config a language model looks around in the folder. Its values count where
+they stand in what it read; keys, addresses and names of hosts are not sent to it.
+
 Without --command it looks for a launch command in shell scripts, Kubernetes manifests,
 Makefiles, Dockerfiles and READMEs of the folder.
 
@@ -53,7 +68,8 @@ known of the job.`,
   muster advise nanogpt --command "torchrun --nproc_per_node 8 train.py config/train_gpt2.py"
   muster advise project --command "python -m train experiment=pile/gpt trainer.devices=8"
   muster advise --json jobs/*
-  muster advise . --history jobs.db --user ana --name bert-17`,
+  muster advise . --history jobs.db --user ana --name bert-17
+  muster advise --llm-config semantic.yaml project`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("expected DIR...; found no arguments")
@@ -64,12 +80,17 @@ known of the job.`,
 			if c.Flags().Changed("command") && strings.TrimSpace(f.command) == "" {
 				return badUsage(c, "--command: expected a command; found an empty text")
 			}
+			var err error
+			if f.models, err = f.ask.open(c); err != nil {
+				return err
+			}
 			return f.advise(c, args)
 		},
 	}
 	c.Flags().SortFlags = false
 	c.Flags().StringVar(&f.command, "command", "", "the `COMMAND` that launches the job, as in a shell, from within DIR")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON object a folder, each on a line")
+	f.ask.register(c)
 	c.Flags().StringVar(&f.history, "history", "", historyUsage+"; the job's run time is predicted from it")
 	c.Flags().StringVar(&f.name, "name", "", "with --history: the job's `NAME`")
 	c.Flags().StringVar(&f.user, "user", "", "with --history: the job's `USER`")
@@ -116,7 +137,7 @@ func (f *adviseFlags) advise(c *cobra.Command, dirs []string) error {
 }
 
 // predict returns what a history predicts of a job that is submitted now; nil without a history.
-func (f *adviseFlags) predict(ctx context.Context, h *history.History, r *extract.Result) (*estimate.Estimate, error) {
+func (f *adviseFlags) predict(ctx context.Context, h *history.History, r *advice) (*estimate.Estimate, error) {
 	if h == nil {
 		return nil, nil
 	}
@@ -132,25 +153,55 @@ func (f *adviseFlags) predict(ctx context.Context, h *history.History, r *extrac
 	return &e, err
 }
 
-func (f *adviseFlags) read(c *cobra.Command, dir string) (extract.Result, error) {
+func (f *adviseFlags) read(c *cobra.Command, dir string) (advice, error) {
 	ctx, cancel := context.WithTimeout(c.Context(), adviseTimeout)
 	defer cancel()
-	return extract.Dir(ctx, dir, extract.Options{Command: f.command})
+	r, err := extract.Dir(ctx, dir, extract.Options{Command: f.command})
+	if err != nil || f.models == nil {
+		return advice{Result: r}, err
+	}
+	if f.models.llm == nil {
+		return advice{Result: r, stage: llm.Embedded}, nil
+	}
+	found, err := f.models.read(c.Context(), dir, &r)
+	if err != nil {
+		f.models.fellBack(languageModel, err)
+		return advice{Result: r, stage: llm.Embedded}, nil
+	}
+	r.Job = found.Job
+	return advice{r, llm.Model, found.Dropped}, nil
 }
 
-func adviseJSON(w io.Writer, dir string, r *extract.Result, estimated *estimate.Estimate) error {
+// read has the language model read a folder, in which r was found without it.
+func (m *models) read(ctx context.Context, dir string, r *extract.Result) (agent.Result, error) {
+	folder, err := os.OpenRoot(dir)
+	if err != nil {
+		return agent.Result{}, err
+	}
+	defer folder.Close()
+	found, err := agent.Extract(ctx, m.llm, agent.Input{Folder: folder, Command: r.Command, Redact: m.redact, Limits: m.agent, Embedded: r.Job})
+	for name, at := range found.Job.Sources {
+		if at == "command" && r.At != "" {
+			found.Job.Sources[name] = r.At
+		}
+	}
+	return found, err
+}
+
+func adviseJSON(w io.Writer, dir string, r *advice, estimated *estimate.Estimate) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	return e.Encode(struct {
 		Dir string `json:"dir"`
 		metadata.Job
 		Command  string             `json:"command,omitempty"`
+		Stage    llm.Stage          `json:"stage,omitempty"`
 		Estimate *estimate.Estimate `json:"estimate,omitempty"`
-	}{dir, r.Job, r.Command, estimated})
+	}{dir, r.Job, r.Command, r.stage, estimated})
 }
 
 // adviseTable writes what was found as a table. Text has a blank line between folders and, of several folders, their names.
-func adviseTable(w io.Writer, dir string, r *extract.Result, later, named bool) error {
+func adviseTable(w io.Writer, dir string, r *advice, later, named bool) error {
 	head := ""
 	if later {
 		head = "\n"
@@ -176,6 +227,12 @@ func adviseTable(w io.Writer, dir string, r *extract.Result, later, named bool) 
 	}
 	if err := t.Write(w, 0); err != nil {
 		return err
+	}
+	if r.stage == llm.Model {
+		fmt.Fprintln(w, "A language model read the folder.")
+	}
+	if len(r.dropped) > 0 {
+		fmt.Fprintf(w, "Of its answer was left out, as nothing that it read has it: %s.\n", strings.Join(r.dropped, ", "))
 	}
 	if slices.Contains(missing, "model_name") && len(missing) > 3 {
 		_, err := fmt.Fprintln(w, "This does not look like a training job. --command says how it is launched.")

@@ -32,7 +32,8 @@ func TestMain(m *testing.M) {
 //	exits 2 muster …   the command ends with this exit code
 //	says 'line'        it wrote exactly this line to stderr, and nothing to stdout
 //	model REPLY…       from now on semantic.yaml names a model that gives these replies, the last one again and again:
-//	                   what a file says, an HTTP status, or vectors, which is an endpoint for embeddings
+//	                   what a file says, read=PATH of a file to read, an HTTP status, or vectors, which is an
+//	                   endpoint for embeddings
 //	sent PATTERN       a request to the model has it; ! sent PATTERN: none does
 //	api FILE [DENIED…] from now on the kubeconfig leads to a cluster of the file's
 //	                   objects, which denies requests that match
@@ -73,6 +74,8 @@ func model(ts *testscript.TestScript, neg bool, args []string) {
 			replies = append(replies, fakellm.Vectors(func(text string) []float32 { return []float32{float32(strings.Count(text, "step")), 1} }))
 		case err == nil:
 			replies = append(replies, fakellm.Raw(status, `{"error":{"message":"Bearer `+ts.Getenv("LLM_KEY")+` is not welcome"}}`))
+		case strings.HasPrefix(a, "read="):
+			replies = append(replies, fakellm.Calls(fakellm.Call{Name: "file_read", Arguments: `{"path":"` + strings.TrimPrefix(a, "read=") + `"}`}))
 		default:
 			replies = append(replies, fakellm.Says(ts.ReadFile(a)))
 		}

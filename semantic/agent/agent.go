@@ -198,7 +198,7 @@ At the end answer with one JSON object, and nothing else:
  "training_config": {"iters": 80000, "iter_type": "step", "batch_size": 256, "optimizer": "AdamW", "lr": 0.001, "precision": "bf16", "gpus": 8, "nodes": 1, "framework": "PyTorch"},
  "dataset_config": {"train": "pile", "valid": "pile-val"}}
 model_name, task_type, iters, iter_type and train matter most. task_type is one of NLP, CV, Speech, Multimodal, Recommendation, RL, Graph, Science;
-iter_type is one of step, epoch, token, sample. Leave out each field that the files and the command do not say: an unknown field is better than a guess.`
+iter_type is one of step, epoch, token, sample. batch_size is that of one update: the batch of a GPU times the accumulated batches times the GPUs. Leave out each field that the files and the command do not say: an unknown field is better than a guess.`
 
 const asText = `
 

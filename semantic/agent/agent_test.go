@@ -306,3 +306,18 @@ func TestAnyModel(t *testing.T) {
 		}
 	})
 }
+
+// The batch of an update may be a product of what stands in lines.
+func TestBatchSize(t *testing.T) {
+	var e evidence
+	e.add("command", "torchrun --nproc_per_node=8 train.py")
+	e.add("a.py:1", "per_device_train_batch_size: 4")
+	e.add("a.py:2", "gradient_accumulation_steps: 16")
+	for n, want := range map[int64]string{4: "a.py:1", 64: "a.py:1", 32: "a.py:1", 512: "a.py:1", 8: "", 128: "", 513: ""} {
+		j := metadata.Job{Training: metadata.Training{BatchSize: n, GPUs: 8}}
+		e.check(&j)
+		if j.Sources["batch_size"] != want {
+			t.Errorf("%d stands at %q, want %q", n, j.Sources["batch_size"], want)
+		}
+	}
+}

@@ -163,7 +163,7 @@ var fields = []field{
 	of("task_type", func(j *metadata.Job) *metadata.Task { return &j.Model.Task }, nil),
 	of("iters", func(j *metadata.Job) *int64 { return &j.Training.Iterations }, number[int64]("iter", "step", "epoch", "token", "sample", "update")),
 	of("iter_type", func(j *metadata.Job) *metadata.Unit { return &j.Training.Unit }, nil),
-	of("batch_size", func(j *metadata.Job) *int64 { return &j.Training.BatchSize }, number[int64]("batch", "bs", "bsz")),
+	batchSize,
 	of("optimizer", func(j *metadata.Job) *string { return &j.Training.Optimizer }, (*evidence).text),
 	of("lr", func(j *metadata.Job) *float64 { return &j.Training.LearnRate }, number[float64]("lr", "learn", "rate")),
 	of("precision", func(j *metadata.Job) *string { return &j.Training.Precision }, (*evidence).text),
@@ -177,6 +177,42 @@ var fields = []field{
 	of("framework", func(j *metadata.Job) *string { return &j.Training.Framework }, (*evidence).text),
 	of("train", func(j *metadata.Job) *string { return &j.Dataset.Train }, (*evidence).text),
 	of("valid", func(j *metadata.Job) *string { return &j.Dataset.Valid }, (*evidence).text),
+}
+
+// batchSize is that of one update: it stands somewhere, or is the batch of a device times the batches that are accumulated, times the GPUs.
+var batchSize = func() field {
+	f := of("batch_size", func(j *metadata.Job) *int64 { return &j.Training.BatchSize }, number[int64]("batch", "bs", "bsz"))
+	direct := f.find
+	f.find = func(e *evidence, j *metadata.Job) string {
+		if at := direct(e, j); at != "" {
+			return at
+		}
+		times := []float64{1, float64(j.Training.GPUs)}
+		for _, l := range e.lines {
+			if !strings.Contains(l.text, "batch") {
+				continue
+			}
+			for _, one := range l.numbers {
+				for _, accumulated := range append(e.near("accum"), 1) {
+					if slices.ContainsFunc(times, func(n float64) bool { return one*accumulated*n == float64(j.Training.BatchSize) }) {
+						return l.where
+					}
+				}
+			}
+		}
+		return ""
+	}
+	return f
+}()
+
+// near returns the numbers of the lines that have a hint.
+func (e *evidence) near(hint string) (all []float64) {
+	for _, l := range e.lines {
+		if strings.Contains(l.text, hint) {
+			all = append(all, l.numbers...)
+		}
+	}
+	return all
 }
 
 // check clears the values of a job that stand nowhere, notes the sources of the others, and returns the names of those it cleared.
