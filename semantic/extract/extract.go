@@ -52,18 +52,17 @@ func Dir(ctx context.Context, dir string, o Options) (Result, error) {
 
 // extraction is what is known of one job so far.
 type extraction struct {
-	tree     *tree
-	settings []*setting
-	byName   map[string][]*setting // by the last part of the key
-	calls    []call
-	words    map[string]mention // libraries, tools and calls that are used
-	parsed   map[string]bool    // files that are read
-	launch   launch
-	options  map[string]option // that scripts declare, by every spelling without its hyphens
-	places   []string          // the positional arguments that scripts declare, in their order
-	hydra    *hydraMain
-	configs  []string // that the command names
-	next     int      // the order of settings
+	tree    *tree
+	byName  map[string][]*setting // by the last part of the key
+	calls   []call
+	words   map[string]mention // libraries, tools and calls that are used
+	parsed  map[string]bool    // files that are read
+	launch  launch
+	options map[string]option // that scripts declare, by every spelling without its hyphens
+	places  []string          // the positional arguments that scripts declare, in their order
+	hydra   *hydraMain
+	configs []string // that the command names
+	next    int      // the order of settings
 }
 
 // mention is where a word is used.

@@ -224,18 +224,21 @@ func (x *extraction) container(n *node, f string, replicas, depth int) bool {
 	return false
 }
 
-// looseConfigs reads the configurations of a folder in which nothing launches anything.
+// looseConfigs reads the configurations of a folder without Python, such as one with a file for a tool.
 func (x *extraction) looseConfigs() {
-	read := 0
+	var all []string
 	for _, f := range x.tree.files {
-		base := strings.ToLower(path.Base(f))
-		ext := path.Ext(base)
-		if ext != ".yaml" && ext != ".yml" && ext != ".toml" && ext != ".json" || strings.Contains(base, "package") || strings.Contains(base, "pyproject") || strings.HasPrefix(base, "docker") || strings.HasPrefix(base, "mkdocs") {
-			continue
-		}
-		if read++; read > 3 {
+		switch path.Ext(f) {
+		case ".py":
 			return
+		case ".yaml", ".yml", ".toml", ".json":
+			all = append(all, f)
 		}
+	}
+	if len(all) > 3 {
+		return
+	}
+	for _, f := range all {
 		x.load(f, elsewhere)
 	}
 }

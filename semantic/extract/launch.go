@@ -75,7 +75,7 @@ func (x *extraction) commands(source []byte, at string, r rank, dir string, para
 		if !x.follow(&l, c.Words, depth) {
 			continue
 		}
-		if n := l.score(); n > score {
+		if n := l.score(); n > score && (n > 1 || at == "command") {
 			best, score = &l, n
 		}
 	}
@@ -96,8 +96,11 @@ func (x *extraction) commands(source []byte, at string, r rank, dir string, para
 
 // score is how likely a launched script trains: what downloads, prepares or evaluates does not. Of several, the first counts.
 func (l *launch) score() int {
+	if l.tool == "setup.py" || path.Base(l.script) == "setup.py" || slices.Contains(l.args, "-h") || slices.Contains(l.args, "--help") {
+		return 0
+	}
 	name := strings.ToLower(l.script + l.module + l.tool + " " + strings.Join(l.args[:min(len(l.args), 1)], " "))
-	for _, w := range []string{"eval", "prepare", "preprocess", "download", "test", "sample", "infer", "generate", "export", "convert", "setup.py", "plot", "serve", "demo", "predict", "tokenize", "build_", "process", "validate", "analyze"} {
+	for _, w := range []string{"eval", "prepare", "preprocess", "download", "test", "sample", "infer", "generate", "export", "convert", "plot", "serve", "demo", "predict", "tokenize", "build_", "process", "validate", "analyze"} {
 		if strings.Contains(name, w) && !strings.Contains(name, "train") {
 			return 1
 		}
@@ -355,6 +358,7 @@ func (x *extraction) arguments() {
 	if l.rank < configs {
 		configs = l.rank
 	}
+	x.hydraOptions(args)
 	if x.hydra != nil {
 		x.compose(x.hydra, args)
 	}
@@ -376,6 +380,31 @@ func (x *extraction) arguments() {
 			if !x.named(a.value, configs) || strings.HasPrefix(normal(a.key), "data") || a.key == "model" {
 				x.add(setting{key: a.key, value: parse(strings.Trim(a.value, `"'`)), rank: l.rank, at: l.at})
 			}
+		}
+	}
+}
+
+// hydraOptions notes where the command says that Hydra finds the configuration.
+func (x *extraction) hydraOptions(args []argument) {
+	dir, name := "", ""
+	for _, a := range args {
+		switch normal(a.key) {
+		case "config_name", "cn":
+			name = a.value
+		case "config_path", "config_dir", "cp", "cd":
+			dir = a.value
+		}
+	}
+	if name == "" && (dir == "" || x.hydra == nil) {
+		return
+	}
+	if x.hydra == nil {
+		x.hydra = &hydraMain{dir: x.launch.dir}
+	}
+	for _, d := range []string{path.Join(path.Dir(x.launch.script), dir), path.Join(x.launch.dir, dir), path.Clean(dir)} {
+		if dir != "" && x.isFolder(d) {
+			x.hydra.dir = d
+			break
 		}
 	}
 }

@@ -132,10 +132,13 @@ func find(all []known, name string) *known {
 // modelName returns a model's name from a value: of a path of a file system, its last part.
 func modelName(text string) string {
 	text = strings.TrimSpace(text)
+	text = strings.TrimSuffix(strings.TrimSuffix(text, "/"), ".git")
+	if strings.HasPrefix(text, "$") && strings.Contains(text, "/") { // a folder that is not known
+		text = "/" + path.Base(text)
+	}
 	if strings.ContainsAny(text, "${}()*\n") || len(text) > 120 {
 		return ""
 	}
-	text = strings.TrimSuffix(strings.TrimSuffix(text, "/"), ".git")
 	if i := strings.Index(text, "://"); i >= 0 {
 		text = path.Base(text)
 	}
@@ -187,22 +190,22 @@ func datasetName(text string) string {
 	} else if name, version, ok := strings.Cut(text, ":"); ok && strings.ContainsAny(version, ".*") && !strings.Contains(text, "/") { // of TensorFlow Datasets
 		text = name
 	}
-	if strings.ContainsAny(text, "()*\n<>") || len(text) > 300 {
+	if strings.ContainsAny(text, "()\n<>") || len(text) > 300 {
 		return ""
 	}
 	if first, rest, ok := strings.Cut(text, ","); ok && (strings.Contains(rest, "/") || strings.Contains(rest, "$")) {
 		text = first
 	}
-	hub := strings.Count(text, "/") == 1 && !strings.HasPrefix(text, ".") && !strings.HasPrefix(text, "/") && !strings.HasPrefix(text, "~") && path.Ext(text) == "" && !strings.Contains(text, "$")
+	hub := strings.Count(text, "/") == 1 && !strings.HasPrefix(text, ".") && !strings.HasPrefix(text, "/") && !strings.HasPrefix(text, "~") && path.Ext(text) == "" && !strings.ContainsAny(text, "$*")
 	parts := strings.Split(strings.Trim(text, "/"), "/")
 	if !strings.Contains(text, "/") && path.Ext(text) == "" {
-		if strings.Contains(text, "$") || strings.Contains(text, "{") {
+		if strings.ContainsAny(text, "${*") {
 			return ""
 		}
 		return text
 	}
 	for i := len(parts) - 1; i >= 0; i-- {
-		if k := find(facts().datasets, parts[i]); k != nil && !strings.ContainsAny(parts[i], "${}") {
+		if k := find(facts().datasets, parts[i]); k != nil && !strings.ContainsAny(parts[i], "${}*") {
 			if hub {
 				return text
 			}
@@ -214,7 +217,7 @@ func datasetName(text string) string {
 	}
 	for i := len(parts) - 1; i >= 0; i-- {
 		name := trimData(parts[i])
-		if !generic[strings.ToLower(name)] && !strings.ContainsAny(name, "${}") && name != "." && name != ".." && name != "~" && !strings.HasPrefix(strings.ToLower(name), "path") {
+		if !generic[strings.ToLower(name)] && !strings.ContainsAny(name, "${}*") && name != "." && name != ".." && name != "~" && !strings.HasPrefix(strings.ToLower(name), "path") {
 			return name
 		}
 	}

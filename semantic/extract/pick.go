@@ -1,6 +1,7 @@
 package extract
 
 import (
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -13,11 +14,17 @@ const knownWorth = 15
 
 func (c *candidate) worth(all []known) int {
 	w := int(c.rank)*10 + c.weight
-	if find(all, c.text) != nil {
+	if f := find(all, c.text); f != nil {
+		if f.task == "" {
+			return w + 3
+		}
 		return w + knownWorth
 	}
 	if generic[strings.ToLower(c.text)] {
 		return w - 40
+	}
+	if c.rank <= elsewhere && c.weight < 9 {
+		return -100
 	}
 	return w
 }
@@ -155,7 +162,7 @@ func (x *extraction) argumentOf(c *call, from *candidate, weight, place int, key
 	}
 	ev := evaluation{x: x, file: c.file, from: map[*setting]bool{}, budget: 200}
 	v := ev.value(e)
-	if v.kind != word || strings.Contains(v.text, "$") {
+	if v.kind != word {
 		return nil
 	}
 	if ev.best > from.rank {
@@ -176,6 +183,7 @@ func (x *extraction) dataset() *candidate {
 		c.text = datasetName(className(c.text))
 		all = append(all, c)
 	}
+	all = append(all, x.paths()...)
 	for i := range x.calls {
 		if c := x.datasetOf(&x.calls[i]); c != nil {
 			all = append(all, *c)
@@ -194,6 +202,25 @@ func (x *extraction) dataset() *candidate {
 		}
 	}
 	return pick(all, facts().datasets)
+}
+
+// paths returns what variables of the script name that have "dataset" or "data_path" in a longer name, such as nli_dataset_path.
+func (x *extraction) paths() []candidate {
+	var all []candidate
+	for _, last := range slices.Sorted(maps.Keys(x.byName)) {
+		if !strings.HasSuffix(last, "_dataset_path") && !strings.HasSuffix(last, "_dataset_name") && !strings.HasSuffix(last, "_data_path") && !strings.HasSuffix(last, "_data_dir") && !strings.HasSuffix(last, "_dataset") {
+			continue
+		}
+		for _, s := range x.byName[last] {
+			if s.rank < local || excluded(s.key) || strings.HasPrefix(last, "val") || strings.HasPrefix(last, "test") || strings.HasPrefix(last, "eval") {
+				continue
+			}
+			if v := x.compute(s); v.kind == word {
+				all = append(all, candidate{text: datasetName(v.text), kind: word, rank: s.rank, weight: 3, at: s.at})
+			}
+		}
+	}
+	return all
 }
 
 // className returns the last part of a class with its module, such as data.CocoDataset, and other texts as they are.

@@ -21,6 +21,8 @@ type candidate struct {
 	at     string
 	order  int
 	key    string
+	// function as in setting
+	function string
 }
 
 // candidates returns the values that settings give a field by its names, the best first.
@@ -34,10 +36,10 @@ func (x *extraction) candidates(of []names) []candidate {
 					continue
 				}
 				v := x.compute(s)
-				if v.kind == unknown || v.kind == none || strings.Contains(v.text, "$") {
+				if v.kind == unknown || v.kind == none || strings.Contains(v.text, "$") && !strings.Contains(v.text, "/") {
 					continue
 				}
-				all = append(all, candidate{v.text, v.kind, group.Unit, s.rank, group.Weight, s.at, s.order, s.key})
+				all = append(all, candidate{v.text, v.kind, group.Unit, s.rank, group.Weight, s.at, s.order, s.key, s.function})
 			}
 		}
 	}
@@ -257,6 +259,9 @@ func (x *extraction) optimizer(r *Result) {
 		name := c.callee[strings.LastIndexByte(c.callee, '.')+1:]
 		if o := optimizers[plain(name)]; o != "" && c.rank > best.rank && name != strings.ToLower(name) || o != "" && strings.HasPrefix(c.callee, "optax.") && best.rank < 0 {
 			best = candidate{text: o, rank: c.rank, at: where(c.file, c.expr.Line)}
+			if len(c.expr.Args) > 1 { // Adam(parameters, 1e-4)
+				x.add(setting{key: name + ".lr", expr: &c.expr.Args[1], file: c.file, rank: c.rank, at: best.at})
+			}
 		}
 	}
 	if best.rank >= 0 {
@@ -271,6 +276,9 @@ func (x *extraction) optimizer(r *Result) {
 		}
 	}
 	for _, c := range x.candidates(facts().fields.Precision) {
+		if c.function != "" && c.function != "from_pretrained" && c.function != "autocast" || c.rank == imported {
+			continue
+		}
 		if p := precision(c); p != "" {
 			r.Training.Precision = p
 			r.Sources["precision"] = c.at
@@ -311,12 +319,12 @@ func precision(c candidate) string {
 func (x *extraction) parameters(r *Result) {
 	params := map[string]string{}
 	for name, keys := range facts().fields.Parameters {
-		if all := x.candidates([]names{{Keys: keys}}); len(all) > 0 && all[0].kind == number && all[0].rank > elsewhere {
-			params[name] = all[0].text
-			r.Sources[name] = all[0].at
-		} else if len(all) > 0 && name == "flavor" {
-			params[name] = all[0].text
-			r.Sources[name] = all[0].at
+		for _, c := range x.candidates([]names{{Keys: keys}}) {
+			if c.function == "" && c.rank > elsewhere && (c.kind == number || name == "flavor") {
+				params[name] = c.text
+				r.Sources[name] = c.at
+				break
+			}
 		}
 	}
 	if r.Family != "" && plain(r.Family) != plain(r.Model.Name) {
@@ -357,6 +365,15 @@ func (x *extraction) task(r *Result) {
 			r.Sources["task_type"] = at
 		}
 	}
+	best, task, at := 0, metadata.Task(""), ""
+	for _, w := range slices.Sorted(maps.Keys(x.words)) {
+		if u := facts().uses[w]; u.task != "" && x.weight(w) > best {
+			best, task, at = x.weight(w), u.task, x.words[w].at
+		}
+	}
+	if best >= 75 && task != metadata.NLP && task != metadata.Vision { // a library for one thing, with a model that others use, too
+		set(task, at)
+	}
 	if r.Model.Name != "" {
 		if f := find(facts().models, r.Model.Name); f != nil {
 			set(f.task, r.Sources["model_name"])
@@ -365,12 +382,6 @@ func (x *extraction) task(r *Result) {
 	if r.Dataset.Train != "" {
 		if d := find(facts().datasets, r.Dataset.Train); d != nil {
 			set(d.task, r.Sources["train"])
-		}
-	}
-	best, task, at := 0, metadata.Task(""), ""
-	for _, w := range slices.Sorted(maps.Keys(x.words)) {
-		if u := facts().uses[w]; u.task != "" && x.weight(w) > best {
-			best, task, at = x.weight(w), u.task, x.words[w].at
 		}
 	}
 	set(task, at)

@@ -50,6 +50,8 @@ type setting struct {
 	rank  rank
 	at    string
 	order int
+	// function has the function to which the value is passed, if that is no class: most of these are not about the job.
+	function string
 }
 
 // last returns the last part of the key.
@@ -82,10 +84,13 @@ func normal(key string) string {
 	return strings.Trim(b.String(), ".")
 }
 
+// maxSettings bounds the settings of a job.
+const maxSettings = 100_000
+
 // add adds a setting. Where the same key is set twice by files of the same rank that override each other, the later one counts.
 func (x *extraction) add(s setting) {
 	s.key = normal(s.key)
-	if s.key == "" || len(x.settings) > 100_000 {
+	if s.key == "" || x.next > maxSettings {
 		return
 	}
 	s.order = x.next
@@ -106,7 +111,7 @@ func (x *extraction) add(s setting) {
 func parse(text string) value {
 	text = strings.TrimSpace(text)
 	switch strings.ToLower(text) {
-	case "", "null", "none", "~":
+	case "", "null", "none", "~", "???":
 		return value{"", none}
 	case "true", "false", "yes", "no":
 		return value{strings.ToLower(text), boolean}
@@ -188,6 +193,14 @@ func (e *evaluation) value(p *python.Expr) value {
 		}
 		if len(all) > 0 {
 			return value{strings.Join(all, ", "), word}
+		}
+	case python.Choice: // where only one of both can be known, it is the default
+		a, b := e.value(&p.Args[0]), e.value(&p.Args[2])
+		if a.kind == unknown {
+			return b
+		}
+		if b.kind == unknown || a == b {
+			return a
 		}
 	case python.Call:
 		return e.call(p)

@@ -260,16 +260,40 @@ func (x *extraction) call(c *python.Expr, s *python.Statement, file string, r ra
 		x.uses(name, at, r >= declared)
 		x.calls = append(x.calls, call{*c, callee, file, p, s.Target})
 	}
+	key := name
+	if evaluates(c, s) {
+		key = "eval." + name
+	}
+	function := ""
+	if name == strings.ToLower(name) {
+		function = name
+	}
 	for i, k := range c.Keys {
 		if k == "**" {
 			continue
 		}
 		if v := &c.Named[i]; v.Kind != python.Dict {
-			x.add(setting{key: name + "." + k, expr: v, file: file, rank: p, at: where(file, v.Line)})
+			x.add(setting{key: key + "." + k, expr: v, file: file, rank: p, at: where(file, v.Line), function: function})
 		} else {
-			x.assign(name+"."+k, v, file, p, 0)
+			x.assign(key+"."+k, v, file, p, 0)
 		}
 	}
+}
+
+// evaluates is whether a call is about what a model is evaluated with: by what it is assigned to, what it is given, and the
+// function in which it stands.
+func evaluates(c *python.Expr, s *python.Statement) bool {
+	about := s.Target + " " + s.Function
+	if len(c.Args) > 0 && c.Args[0].Kind == python.Name {
+		about += " " + c.Args[0].Text
+	}
+	about = strings.ToLower(about)
+	for _, w := range []string{"test", "val", "eval", "infer", "predict"} {
+		if strings.Contains(about, w) {
+			return !strings.Contains(about, "train")
+		}
+	}
+	return false
 }
 
 // argument notes an option or a positional argument that is declared.
