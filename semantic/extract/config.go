@@ -108,7 +108,7 @@ type yamlReader struct {
 }
 
 func readYAML(file string, data []byte) *node {
-	if deep(data) {
+	if deep(data) || indented(data) {
 		return nil
 	}
 	f, err := parser.ParseBytes(data, 0)
@@ -139,6 +139,27 @@ func deep(data []byte) bool {
 			}
 		case ']', '}':
 			depth--
+		}
+	}
+	return false
+}
+
+// indented is whether data is indented deeper than a configuration of people is.
+func indented(data []byte) bool {
+	var levels []int
+	for line := range bytes.Lines(data) {
+		indent := len(line) - len(bytes.TrimLeft(line, " -"))
+		if bytes.Contains(line, []byte("- - - - - - - - ")) {
+			return true
+		}
+		if indent == len(line) || line[indent] == '\n' || line[indent] == '#' {
+			continue
+		}
+		for len(levels) > 0 && levels[len(levels)-1] >= indent {
+			levels = levels[:len(levels)-1]
+		}
+		if levels = append(levels, indent); len(levels) > maxNested {
+			return true
 		}
 	}
 	return false

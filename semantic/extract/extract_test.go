@@ -67,7 +67,8 @@ func (f *fixture) write(t *testing.T) string {
 
 var mandatory = map[string]bool{"model_name": true, "task_type": true, "train": true, "iters": true, "iter_type": true}
 
-// TestJobs reads jobs that are laid out as public ones are. A field that a fixture says is not known has a hyphen.
+// TestJobs reads jobs that are laid out as public ones are. Those in heldout were written before the extractor was run on them;
+// docs/advise.md has what it got right then. Names are compared without case and punctuation. A field that a fixture says is not known has a hyphen.
 func TestJobs(t *testing.T) {
 	for _, part := range []string{"tuning", "heldout"} {
 		right, all := 0, 0
@@ -92,13 +93,14 @@ func TestJobs(t *testing.T) {
 					if want == "-" {
 						want = ""
 					}
+					same := got[name] == want || (name == "model_name" || name == "train") && plain(got[name]) == plain(want)
 					if mandatory[name] {
 						all++
-						if got[name] == want {
+						if same {
 							right++
 						}
 					}
-					if got[name] != want {
+					if !same {
 						t.Errorf("%s is %q (%s), want %q", name, got[name], r.Sources[name], want)
 					}
 				}

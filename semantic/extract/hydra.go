@@ -73,6 +73,7 @@ func (x *extraction) compose(h *hydraMain, args []argument) {
 	if h.name == "" {
 		h.name = "config"
 	}
+	x.configs = append(x.configs, path.Join(c.dir, h.name+".yaml"))
 	c.collect(path.Join(c.dir, h.name), 0)
 	for _, a := range args { // a choice for a group that no defaults list names is added
 		if name, ok := c.choices[a.key]; ok && a.override && !c.used[a.key] && name == a.value {

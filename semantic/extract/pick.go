@@ -101,7 +101,7 @@ func (x *extraction) modelOf(c *call) *candidate {
 		return asModel(x.argumentOf(c, from, 9, 0, "model_name", "name", "arch"))
 	case c.callee == "torch.hub.load":
 		return asModel(x.argumentOf(c, from, 9, 1, "model"))
-	case name == "YOLO":
+	case name == "YOLO" || name == "SentenceTransformer" || name == "CrossEncoder" || c.callee == "models.Transformer":
 		return asModel(x.argumentOf(c, from, 9, 0, "model"))
 	}
 	if name == "" || isNoModel(name) || strings.HasPrefix(c.callee, "self.") && name == strings.ToLower(name) {
@@ -177,7 +177,8 @@ func (x *extraction) argumentOf(c *call, from *candidate, weight, place int, key
 func (x *extraction) dataset() *candidate {
 	var all []candidate
 	for _, c := range x.candidates(facts().fields.Train) {
-		if c.kind != word || strings.Contains(c.key, "model") || strings.Contains(c.key, "logger") || strings.Contains(c.key, "optim") {
+		last := c.key[strings.LastIndexByte(c.key, '.')+1:]
+		if c.kind != word || strings.Contains(last, "model") || strings.Contains(c.key, "logger") || strings.Contains(c.key, "optim") {
 			continue
 		}
 		c.text = datasetName(className(c.text))
