@@ -65,7 +65,7 @@ func (a *History) Predict(now core.Time, j *workload.Job) (core.Time, error) {
 	case err != nil:
 		return 0, err
 	case e.Known():
-		return seconds(e.Duration.Value), nil
+		return seconds(e.Duration.Mean), nil
 	case j.Estimate > 0:
 		return 0, nil // the workload knows better
 	}

@@ -66,7 +66,7 @@ var weights = map[string]float64{
 
 // What the kinds of features count within a field.
 const (
-	wholeShare = 1.0 // the field with its value
+	wholeShare = 0.5 // the field with its value
 	wordShare  = 0.7 // its words, together
 	gramShare  = 0.5 // the parts of its words, together
 	sizeShare  = 0.7 // the magnitude of a number, in each of two rasters
@@ -132,8 +132,9 @@ func features(f Field) []feature {
 	if value == "" || weight == 0 {
 		return nil
 	}
-	all := []feature{{f.Name + "=" + value, weight * wholeShare}}
+	whole := feature{f.Name + "=" + value, weight * wholeShare}
 	if n, err := strconv.ParseFloat(value, 64); err == nil && !math.IsInf(n, 0) && !math.IsNaN(n) {
+		all := []feature{whole}
 		// Numbers within a factor of 1.4 share at least one of the two powers of 2 below them.
 		for k, size := range []float64{n, n * math.Sqrt2} {
 			_, power := math.Frexp(size)
@@ -141,6 +142,7 @@ func features(f Field) []feature {
 		}
 		return all
 	}
+	all := []feature{whole}
 	words := Words(value)
 	var grams []string
 	for _, w := range words {

@@ -59,8 +59,8 @@ type Options struct {
 	Shared    bool    // of all tenants
 }
 
-// Default is the options that muster uses unless it is told others: docs/advise.md has figures for them.
-var Default = Options{K: 10, Threshold: 0.75}
+// Default is the options that muster uses: docs/history.md has figures for them.
+var Default = Options{K: 10, Threshold: 0.5}
 
 // Advisor estimates from a history.
 type Advisor struct {
