@@ -256,7 +256,9 @@ func (e *Engine) release(j *job, i int, to podState) {
 	if j.Class == LP && p.state == podLeaving && p.leavingFor() != nil {
 		e.state.CountEvictions(p.alloc.Node, 1) // however it goes: on Kubernetes an evicted pod ends
 	}
-	e.state.Remove(cluster.Owner{Job: j.slot, Pod: int32(i)}, p.alloc.Node)
+	o := cluster.Owner{Job: j.slot, Pod: int32(i)}
+	e.state.Remove(o, p.alloc.Node)
+	e.state.Gone(o, p.alloc.Node)
 	e.packs.released(j)
 	e.unbook(j, p, to)
 	e.nominations.settleNode(p.alloc.Node)
@@ -575,6 +577,10 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	if kept || !e.state.HasBeside(&a) {
 		e.nominations.dropPlans(id, false, now)
 		e.moves.abandonOn(id, true)
+		if a.GPUs&^e.state.LentDevices(e.state.Home(id)) != 0 {
+			e.nominations.dropPlans(e.state.Home(id), false, now)
+			e.moves.abandonOn(e.state.Home(id), true)
+		}
 	}
 	e.nominations.dropPlans(id, true, now) // they hold no place yet that it could take
 
@@ -630,16 +636,22 @@ func (e *Engine) takenBy(a *cluster.Alloc) (kept bool, why string) {
 	if e.state.DevicesTaken(a) == "" {
 		return false, ""
 	}
-	var held []cluster.Owner
-	for h := range e.state.Node(a.Node).Pods {
-		p := &e.jobs.slots[h.Owner.Job].pods[h.Owner.Pod]
-		if p.state == podHeld && p.alloc.Node == a.Node || p.move() != nil && !p.move().told && p.move().to.Node == a.Node {
-			held = append(held, h.Owner)
+	var held []leavesFrom
+	list := func(node cluster.NodeID) {
+		for h := range e.state.Node(node).Pods {
+			p := &e.jobs.slots[h.Owner.Job].pods[h.Owner.Pod]
+			if p.state == podHeld && p.alloc.Node == node || p.move() != nil && !p.move().told && p.move().to.Node == node {
+				held = append(held, leavesFrom{h.Owner, node})
+			}
 		}
 	}
+	list(a.Node)
+	if home := e.state.Home(a.Node); home != a.Node {
+		list(home) // it may draw devices from there
+	}
 	mark := e.state.Mark()
-	for _, o := range held {
-		e.state.Remove(o, a.Node)
+	for _, h := range held {
+		e.state.Remove(h.Owner, h.node)
 	}
 	why = e.state.DevicesTaken(a)
 	e.state.Rollback(mark)

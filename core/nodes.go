@@ -89,10 +89,8 @@ func (e *Engine) rejoin(id cluster.NodeID, now Time) {
 		}
 	}
 	find(id)
-	for _, s := range e.standbys.all {
-		if e.state.Home(s.node) == id {
-			find(s.node)
-		}
+	if lent, lends := e.state.LentAt(id); lends {
+		find(lent)
 	}
 	for _, j := range jobs {
 		e.waiting.dequeue(j)

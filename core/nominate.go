@@ -192,9 +192,12 @@ func (ns *nominations) leave(x *eviction) {
 	}
 }
 
-// settleNode gives places on a node, as far as they are free now, to the pods for which they
-// are planned.
+// settleNode gives places on a node that a pod has left, as far as they are free now, to the pods for which they
+// are planned, and places on its home if it is lent: the pod may have drawn from there.
 func (ns *nominations) settleNode(node cluster.NodeID) {
+	if home := ns.state.Home(node); home != node {
+		ns.settleNode(home)
+	}
 	list := ns.plans[node]
 	for k := 0; k < len(list); {
 		n, p := list[k].nomination, &list[k].nomination.job.pods[list[k].pod]

@@ -195,6 +195,8 @@ func (ps *packs) suits(j, h *job, u *place.Unit) bool {
 		return false
 	case p.Longest > 0 && cluster.CompareProducts(int64(j.Estimate), 1000, int64(h.Estimate), p.Longest) > 0:
 		return false
+	case ps.state.Lent(node): // when the owner returns, the pods that have its devices leave: a guest has none
+		return false
 	case !ps.state.Node(node).Open() || !j.class.shapes[0].Accepts(ps.state.Pool(node)):
 		return false
 	}

@@ -261,7 +261,7 @@ func (pl *planner) byNode(s *search) [][]onNode {
 			a := &s.victims[k].job.pods[i].alloc
 			o := onNode{pl.frees(s.of.class, a.Node), k, a.GPUs}
 			if o.node != a.Node {
-				o.gpus = 0
+				o.gpus &= pl.state.Drawn(a.Node)
 			}
 			s.at = append(s.at, o)
 		}

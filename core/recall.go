@@ -132,7 +132,7 @@ func (ns *nominations) holdsPlans(node cluster.NodeID, but *eviction) bool {
 		}
 	}
 	list(node)
-	for lent := range ns.state.LentAt(node) {
+	if lent, lends := ns.state.LentAt(node); lends {
 		list(lent)
 	}
 	for _, l := range gone {

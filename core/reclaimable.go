@@ -179,8 +179,16 @@ func (pl *planner) mayClearByRank(c preemptor) bool {
 func (pl *planner) roomBeside(c preemptor, freed []int32) bool {
 	pl.tried = pl.tried[:0]
 	for id, devices := range freed {
-		if devices > 0 {
-			pl.tried = append(pl.tried, cluster.NodeID(id))
+		if devices == 0 {
+			continue
+		}
+		id := cluster.NodeID(id)
+		pl.tried = append(pl.tried, id)
+		if home := pl.state.Home(id); home != id && pl.state.Draws(id) { // the home came first
+			if freed[home] == 0 {
+				pl.tried = append(pl.tried, home)
+			}
+			freed[home] += int32(bits.OnesCount64(pl.state.Drawn(id)))
 		}
 	}
 	return pl.placer.RoomWith(c.unit, pl.tried, func(id cluster.NodeID) (uint64, cluster.Need) {

@@ -2,7 +2,6 @@ package core
 
 import (
 	"fmt"
-	"math/bits"
 	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
@@ -14,18 +13,19 @@ import (
 //
 //   - it keeps its place: the state counts it at home as if it were active, and so does quota. No
 //     other pod gets the place when the window ends;
-//   - what it lends is a lent node ([cluster.State.Lend]), where only pods that may be evicted at
-//     any time start: see borrowsDevices. What a pod on standby lends to others never includes HP
-//     pods: the owner could not be back in time. They may take CPU and memory of the home, too:
+//   - what it lends is part of a lent node ([cluster.State.Lend]), where only pods that may be evicted at
+//     any time start: see borrowsDevices. HP pods never do: the owner could not be back in time. A pod there may have
+//     devices of several owners of the node, and take CPU and memory of the home, too:
 //     an HP job evicts them for that, see planner.frees;
 //   - it is neither moved nor chosen as a victim, nor is its gang as a whole.
 //
-// The window ends at its time, or when the user says so. Then nothing more starts on the lent
-// node, the pods on it are evicted, gangs as far as they cannot go on without them, and when the
-// last has left, the owner goes on: [Resume].
+// The window ends at its time, or when the user says so. Then nothing more starts on its devices,
+// the pods on them are evicted, gangs as far as they cannot go on without them, and others on the lent node, as long as
+// these take CPU or memory that no other owner lends and that is not free at home. When all that has left, the owner goes on: [Resume].
 //
 // If the owner ends, fails or leaves meanwhile, the borrowers stay: what it took of its home is
-// free, and they are on a part of that. They are ordinary pods of the home from then on. If the
+// free, and they are on a part of that. They are ordinary pods of the home from then on, but for those that have
+// devices of another owner, too: they stay where they are, and draw the devices of the first from home. If the
 // node is lost, so are all. If a lent GPU fails, no more pods start on it, and the owner has it
 // when it goes on, as any pod has a GPU that fails.
 
@@ -44,11 +44,14 @@ type standbys struct {
 type standby struct {
 	job *job
 	pod int
-	// node is what it lends.
-	node  cluster.NodeID
-	until Time
-	// ending says that node is closed: the owner goes on, or leaves.
+	// node is the lent node that has its devices.
+	node    cluster.NodeID
+	devices uint64
+	until   Time
+	// ending says that its part of node is closed: the owner goes on, or leaves.
 	ending bool
+	// told says that pods were told to leave for its CPU and memory, as far as that was needed.
+	told bool
 }
 
 // borrowsDevices reports whether pods of the job may be on the devices that pods on standby
@@ -103,12 +106,12 @@ func (e *Engine) beginStandby(now Time, ev StandbyBegan) error {
 		p := &j.pods[i]
 		if p.standby() != nil {
 			p.standby().until = ev.Until
-			e.state.SetLentUntil(p.standby().node, ev.Until)
+			e.state.SetLentUntil(p.standby().node, p.standby().devices, ev.Until)
 			continue
 		}
 		id, isNew := e.state.Lend(&p.alloc, ev.CPUMilli, ev.MemMiB, ev.Until)
 		fresh = fresh || isNew
-		p.tied().standby = &standby{job: j, pod: i, node: id, until: ev.Until}
+		p.tied().standby = &standby{job: j, pod: i, node: id, devices: p.alloc.GPUs, until: ev.Until}
 		j.standing++
 		e.standbys.all = append(e.standbys.all, p.standby())
 		e.changes.standbyBegun(j, id)
@@ -158,11 +161,11 @@ func (e *Engine) endStandby(now Time, ev StandbyEnded) error {
 	return nil
 }
 
-// poolsAt returns the pools of a node, of the home that lends it, and of all that is lent there, as changes.pools.
+// poolsAt returns the pools of a node, of the home that lends it, and of what is lent there, as changes.pools.
 func (ss *standbys) poolsAt(id cluster.NodeID) uint64 {
 	home := ss.state.Home(id)
 	pools := poolBit(ss.state.Node(home))
-	for lent := range ss.state.LentAt(home) {
+	if lent, lends := ss.state.LentAt(home); lends {
 		pools |= poolBit(ss.state.Node(lent))
 	}
 	return pools
@@ -170,26 +173,29 @@ func (ss *standbys) poolsAt(id cluster.NodeID) uint64 {
 
 // run ends the windows whose time has come, and lets the pods go on whose GPUs are free again.
 func (ss *standbys) run(now Time) {
+	// 1. First all that end are closed: what pods need that stay is known then.
+	for _, s := range ss.all {
+		// Of one that leaves what is on its GPUs stays, and nothing more starts.
+		runs := s.job.pods[s.pod].state == podRunning
+		switch {
+		case s.ending:
+		case runs && s.until > now:
+			ss.wakes.at(now, s.until)
+		default:
+			ss.close(s, runs, now)
+		}
+	}
+
+	// 2. The pods on them leave, and owners go on.
 	for k := 0; k < len(ss.all); {
 		s := ss.all[k]
-		ss.working = s.job.Name
-		p := &s.job.pods[s.pod]
-		switch {
-		case p.state != podRunning: // it leaves: what is on its GPUs stays, and nothing more starts
-			if !s.ending {
-				ss.close(s, now)
-			}
+		if !s.ending || s.job.pods[s.pod].state != podRunning {
 			k++
 			continue
-		case !s.ending && s.until > now:
-			ss.wakes.at(now, s.until)
-			k++
-			continue
-		case !s.ending:
-			ss.close(s, now)
-			ss.evictFrom(s)
 		}
-		if ss.state.Node(s.node).Count() > 0 {
+		ss.working = s.job.Name
+		ss.evictFor(s)
+		if !ss.state.MayUnlend(s.node, s.devices) {
 			k++
 			continue
 		}
@@ -204,24 +210,59 @@ func (ss *standbys) run(now Time) {
 	ss.working = ""
 }
 
-// close keeps new pods off what a pod lends.
-func (ss *standbys) close(s *standby, now Time) {
+// close keeps new pods off what a pod lends. Plans for what is lent there are given up: they may count on its CPU.
+func (ss *standbys) close(s *standby, returns bool, now Time) {
 	s.ending = true
 	ss.nominations.dropPlans(s.node, false, now)
-	ss.state.Close(s.node)
+	ss.state.CloseLent(s.node, s.devices, returns)
 }
 
-// evictFrom evicts the pods on what a pod lends, so that it can go on. Of a gang that cannot go
+// evictFor evicts the pods on what a pod lends, so that it can go on; and at first others on the lent node, the last first, as long as
+// those that stay take more CPU or memory than there will be. What they take is kept for them from then on. Those
+// that leave already, for whatever reason, are gone by then.
+func (ss *standbys) evictFor(s *standby) {
+	n := ss.state.Node(s.node)
+	var on, leaving []cluster.Owner
+	for h := range n.Pods {
+		if h.Alloc.GPUs&s.devices != 0 {
+			on = append(on, h.Owner)
+		}
+		if ss.jobs.slots[h.Owner.Job].pods[h.Owner.Pod].state == podLeaving {
+			leaving = append(leaving, h.Owner)
+		}
+	}
+	ss.evictFrom(s, on)
+	if s.told {
+		return
+	}
+	for _, o := range leaving {
+		ss.state.GoFor(o, s.node)
+	}
+	s.told = true
+	for cpu, mem := ss.state.StaysShort(s.node); cpu || mem; cpu, mem = ss.state.StaysShort(s.node) {
+		var last cluster.Owner
+		for h := range n.Pods {
+			takes := cpu && h.Alloc.CPUMilli > 0 || mem && h.Alloc.MemMiB > 0
+			if takes && !ss.state.Leaves(h) {
+				last = h.Owner
+			}
+		}
+		ss.state.GoFor(last, s.node)
+		ss.evictFrom(s, []cluster.Owner{last})
+	}
+}
+
+// evictFrom evicts pods for the return of another one, as far as they have not been told to leave. Of a gang that cannot go
 // on without them, all pods leave.
-func (ss *standbys) evictFrom(s *standby) {
+func (ss *standbys) evictFrom(s *standby, pods []cluster.Owner) {
 	// 1. Who leaves, in the order in which they came.
 	type leaver struct {
 		job  *job
 		pods []int
 	}
 	var leavers []leaver
-	for h := range ss.state.Node(s.node).Pods {
-		j, i := ss.jobs.slots[h.Owner.Job], int(h.Owner.Pod)
+	for _, o := range pods {
+		j, i := ss.jobs.slots[o.Job], int(o.Pod)
 		if j.pods[i].state != podRunning {
 			continue
 		}
@@ -261,6 +302,7 @@ func (ss *standbys) evictFrom(s *standby) {
 			j.leaves(ss.state, p, 1)
 			ss.set(j, p, podLeaving)
 			ss.stopped(j, p)
+			ss.state.GoFor(cluster.Owner{Job: j.slot, Pod: int32(i)}, p.alloc.Node)
 		}
 		ss.changes.quotaReturned()
 		ss.nominations.goes(j)
@@ -274,31 +316,36 @@ func (ss *standbys) evictFrom(s *standby) {
 	}
 }
 
-// forget ends a standby whose lent node is empty.
+// forget ends a standby of which no pod has the devices.
 func (ss *standbys) forget(s *standby) {
-	ss.state.Unlend(s.node)
+	ss.state.Unlend(s.node, s.devices)
 	s.job.pods[s.pod].tied().standby = nil
 	s.job.standing--
 	ss.all = slices.DeleteFunc(ss.all, func(o *standby) bool { return o == s })
 }
 
-// handOver ends the standby of a pod that is off its node for good. Pods on what it lent are
-// where it was from now on. The journal grows.
+// handOver ends the standby of a pod that is off its node for good. Pods on what it lent are where it was from now on; those that
+// have devices of another owner, too, stay on the lent node, and draw its devices from there. The journal grows.
 func (ss *standbys) handOver(s *standby) {
 	ss.nominations.dropPlans(s.node, false, ss.now)
 	home := ss.state.Home(s.node)
 	var on []cluster.Held
 	for h := range ss.state.Node(s.node).Pods {
-		on = append(on, *h)
+		if h.Alloc.GPUs&s.devices != 0 {
+			on = append(on, *h)
+		}
 	}
 	for _, h := range on {
 		ss.state.Remove(h.Owner, s.node)
 	}
 	ss.forget(s)
 	for _, h := range on {
-		h.Alloc.Node = home
+		if h.Alloc.GPUs&ss.state.LentDevices(home) == 0 {
+			h.Alloc.Node = home
+			ss.state.Gone(h.Owner, s.node)
+		}
 		ss.state.PlaceFound(h.Owner, h.Alloc)
-		ss.jobs.slots[h.Owner.Job].pods[h.Owner.Pod].alloc.Node = home
+		ss.jobs.slots[h.Owner.Job].pods[h.Owner.Pod].alloc.Node = h.Alloc.Node
 	}
 	ss.changes.evictableChanged(home)
 	ss.changes.standbyOver(s.job)
@@ -317,8 +364,8 @@ func (ss *standbys) lost(node cluster.NodeID, now Time) {
 	}
 }
 
-// lentWith returns the lent node that has these GPUs of a node and on which pods of the job may
-// be; the node itself if there is none.
+// lentWith returns the lent node of a node if some of these GPUs are lent, and pods of the job may be on
+// it; else the node itself.
 func (ss *standbys) lentWith(j *job, node cluster.NodeID, gpus []int) cluster.NodeID {
 	set := uint64(0)
 	for _, g := range gpus {
@@ -326,13 +373,8 @@ func (ss *standbys) lentWith(j *job, node cluster.NodeID, gpus []int) cluster.No
 			set |= 1 << g
 		}
 	}
-	if set == 0 || !j.borrowsDevices() {
-		return node
-	}
-	for _, s := range ss.all {
-		if has := s.job.pods[s.pod].alloc.GPUs; ss.state.Home(s.node) == node && bits.OnesCount64(set&^has) == 0 {
-			return s.node
-		}
+	if lent, lends := ss.state.LentAt(node); lends && set&ss.state.LentDevices(node) != 0 && j.borrowsDevices() {
+		return lent
 	}
 	return node
 }

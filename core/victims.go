@@ -456,7 +456,7 @@ func (pl *planner) lessCovered(c preemptor) iter.Seq[cluster.NodeID] {
 var unevictable = precedence{class: 255}
 
 // frees returns the node on which jobs of a class have more room when a pod leaves a node: the node
-// itself, or the home of what is lent, if they may not be there and its pods draw CPU or memory from
+// itself, or the home of what is lent, if they may not be there and its pods draw devices, CPU or memory from
 // the home.
 func (pl *planner) frees(c *class, id cluster.NodeID) cluster.NodeID {
 	if home := pl.state.Home(id); home != id && c.pools&poolBit(pl.state.Node(id)) == 0 && pl.state.Draws(id) {
@@ -470,10 +470,8 @@ func (pl *planner) frees(c *class, id cluster.NodeID) cluster.NodeID {
 func (pl *planner) addVictims(s *search, c preemptor, id cluster.NodeID) int {
 	devices := pl.addVictimsOf(s, c, id)
 	if pl.standbys.ever {
-		for lent := range pl.state.LentAt(id) {
-			if pl.frees(c.class, lent) == id {
-				pl.addVictimsOf(s, c, lent)
-			}
+		if lent, lends := pl.state.LentAt(id); lends && pl.frees(c.class, lent) == id {
+			devices |= pl.addVictimsOf(s, c, lent) & pl.state.Drawn(lent)
 		}
 	}
 	return bits.OnesCount64(devices)

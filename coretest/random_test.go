@@ -546,18 +546,22 @@ func (s *story) found() {
 		}
 		ev := core.PodRunning{Job: name, Pod: i, Node: n.Name, Started: s.Now}
 		u := s.Twin.use(n)
-		for _, owner := range s.Twin.lenders(n.Name) {
-			if s.chance(2) && s.Twin.lentSlot(j, t, n, owner, s.Now) && t.GPU == core.WholeGPU {
-				u.gpu = [64]core.Milli{}
-				for g := range u.gpu {
-					if owner.at.GPUs>>g&1 == 0 {
-						u.gpu[g] = core.WholeGPU
-					}
+		if lent := s.Twin.lent(n.Name); lent != 0 && s.chance(2) && s.Twin.lentSlot(j, t, n) && t.GPU >= core.WholeGPU {
+			_, _, open := s.Twin.loans(n)
+			beside := s.chance(3) // one GPU of its own, as if the owner had ended
+			for g := range u.gpu {
+				switch {
+				case open>>g&1 == 1:
+					u.gpu[g] = 0
+				case !beside || u.gpu[g] > 0:
+					u.gpu[g] = core.WholeGPU
+				default:
+					beside = false
 				}
-				for _, p := range s.Twin.guests(owner) {
-					for g := range u.gpu {
-						u.gpu[g] += core.Milli(p.at.GPUs>>g&1) * core.WholeGPU
-					}
+			}
+			for _, p := range s.Twin.guestsAt(n.Name) {
+				for g := range u.gpu {
+					u.gpu[g] += core.Milli(p.at.GPUs>>g&1) * core.WholeGPU
 				}
 			}
 		}

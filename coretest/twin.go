@@ -100,7 +100,9 @@ type pod struct {
 	started core.Time
 	left    *left // where it was evicted from last
 	evicted bool  // it was told to leave for another job when it left last
-	again   bool  // it was told to restart elsewhere when it left last: until it does, a place may be kept for it
+	// forOwner says that it was told to leave for a pod on standby when it left last.
+	forOwner bool
+	again    bool // it was told to restart elsewhere when it left last: until it does, a place may be kept for it
 }
 
 // left is a place that a pod left for a job; upsets and starts are what [Twin.upsets] and the
@@ -262,6 +264,9 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 		if j == nil {
 			return fmt.Errorf("%v of %q, which is no live job", d.Op, d.Job)
 		}
+		if d.Op != core.Requeue { // of those that it stops nobody returns
+			w.closeLent(now)
+		}
 		var err error
 		switch d.Op {
 		case core.Bind:
@@ -277,7 +282,7 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 			err = w.resume(j, d, now)
 		case core.Evict:
 			if d.Reason == core.StandbyReturns {
-				err = w.evictGuests(j, d, now)
+				err = w.evictGuests(j, d)
 				break
 			}
 			if d.Reason == core.Requested {
@@ -343,6 +348,7 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 	for j := range due {
 		return fmt.Errorf("gang %s runs with too few pods after its grace period", j.Name)
 	}
+	w.closeLent(now)
 	if err := w.checkStandby(now); err != nil {
 		return err
 	}

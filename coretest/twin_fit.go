@@ -47,11 +47,7 @@ func (w *Twin) podFits(j *job, i int) string {
 		if base := w.base(j); base != "" && anyModel(t) && n.Model != base || w.unheld(j, n.Name) != nil {
 			continue
 		}
-		lent := false
-		for _, owner := range w.lenders(n.Name) {
-			lent = lent || w.lentSlot(j, t, n, owner, w.now)
-		}
-		if !lent && w.slots(j, t, n) == 0 || !w.allowsJob(j, t, n.Model) {
+		if !w.lentSlot(j, t, n) && w.slots(j, t, n) == 0 || !w.allowsJob(j, t, n.Model) {
 			continue
 		}
 		p := &j.pods[i]

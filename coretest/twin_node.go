@@ -118,6 +118,17 @@ type use struct {
 }
 
 func (w *Twin) use(n *node) use {
+	u := w.useBut(n)
+	for range w.lenders(n.Name) {
+		cpu, mem, _ := w.loans(n)
+		u.cpu, u.mem = u.cpu+cpu.drawn(), u.mem+mem.drawn()
+		break
+	}
+	return u
+}
+
+// useBut is use without the CPU and memory that pods on lent GPUs draw.
+func (w *Twin) useBut(n *node) use {
 	u := use{others: map[string]int64{}}
 	for _, j := range w.jobs {
 		for i := range j.pods {
@@ -125,17 +136,19 @@ func (w *Twin) use(n *node) use {
 			for at := range p.places() {
 				switch {
 				case at.Node != n.Name:
-				case w.guest(at, p) != nil:
-					u.pods++ // what it takes beside is a part of what the owner has, but for what it draws
+				case w.guest(at, p) != nil: // what it takes is a part of what the owners have, but for what it draws
+					u.pods++
+					for g := range n.GPUs {
+						if (at.GPUs&^w.lent(n.Name))>>g&1 == 1 {
+							u.gpu[g] += at.GPU
+							u.wholly |= 1 << g
+						}
+					}
 				default:
 					u.add(n, &j.Tasks[p.task], at)
 				}
 			}
 		}
-	}
-	for _, p := range w.lenders(n.Name) {
-		cpu, mem := w.drawn(p)
-		u.cpu, u.mem = u.cpu+cpu, u.mem+mem
 	}
 	return u
 }

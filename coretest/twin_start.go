@@ -43,9 +43,9 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 				return fmt.Errorf("pod %d is on %s, which its job left for %s, which has not started", at.Pod, at.Node, l.job.Name)
 			}
 		}
-		p.state, p.at, p.started, p.left = running, at, now, nil
-		if owner := w.guest(&at, p); owner != nil {
-			if err := w.guestFits(j, p, owner, now); err != nil {
+		p.state, p.at, p.started, p.left, p.forOwner = running, at, now, nil, false
+		if w.guest(&at, p) != nil {
+			if err := w.guestFits(j, p, now); err != nil {
 				return fmt.Errorf("pod %d on %s: %w", at.Pod, at.Node, err)
 			}
 			continue

@@ -29,7 +29,7 @@ func (s *State) Place(o Owner, a Alloc) {
 func (s *State) PlaceFound(o Owner, a Alloc) {
 	n := &s.nodes[a.Node]
 	at := n.add(Held{o, a})
-	s.take(n, &a)
+	s.take(n, o, &a)
 	s.countJournaled(a.Node, o, 1)
 	s.journal = append(s.journal, change{Held{o, a}, at, true})
 }
@@ -38,7 +38,7 @@ func (s *State) PlaceFound(o Owner, a Alloc) {
 func (s *State) Remove(o Owner, node NodeID) Alloc {
 	n := &s.nodes[node]
 	h, at := n.remove(o)
-	s.give(n, &h.Alloc)
+	s.give(n, o, &h.Alloc)
 	s.countJournaled(node, o, -1)
 	s.journal = append(s.journal, change{h, at, false})
 	return h.Alloc
@@ -58,11 +58,11 @@ func (s *State) Rollback(mark int) {
 		by := int32(1)
 		if c.came {
 			n.takeBack()
-			s.give(n, &c.held.Alloc)
+			s.give(n, c.held.Owner, &c.held.Alloc)
 			by = -1
 		} else {
 			n.putBack(c.held, c.at)
-			s.take(n, &c.held.Alloc)
+			s.take(n, c.held.Owner, &c.held.Alloc)
 		}
 		if len(s.podLabels) > 0 {
 			s.count(c.held.Alloc.Node, c.held.Owner, by)
@@ -93,12 +93,12 @@ func (s *State) mustBeSettled() {
 }
 
 // take books an allocation on a node, of a pod that has come.
-func (s *State) take(n *Node, a *Alloc) {
+func (s *State) take(n *Node, o Owner, a *Alloc) {
 	if n.left != anyPods {
 		s.countPods(a.Node)
 	}
 	if len(s.loans) > 0 {
-		s.useBeside(n, a.Node, a.CPUMilli, a.MemMiB)
+		s.useBeside(n, o, a, 1)
 	} else {
 		n.CPU -= a.CPUMilli
 		n.Mem -= a.MemMiB
@@ -124,12 +124,12 @@ func (s *State) take(n *Node, a *Alloc) {
 }
 
 // give books an allocation back, of a pod that has gone.
-func (s *State) give(n *Node, a *Alloc) {
+func (s *State) give(n *Node, o Owner, a *Alloc) {
 	if n.left != anyPods {
 		s.countPods(a.Node)
 	}
 	if len(s.loans) > 0 {
-		s.useBeside(n, a.Node, -a.CPUMilli, -a.MemMiB)
+		s.useBeside(n, o, a, -1)
 	} else {
 		n.CPU += a.CPUMilli
 		n.Mem += a.MemMiB

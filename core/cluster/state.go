@@ -72,10 +72,9 @@ type State struct {
 	many      int                // pods that are a crowd
 	spot      []bool             // by job: its pods are LP
 	evictions []int32            // by node, since it was first added: see CountEvictions
-	// lenders has the lent node of each pod that has ever lent its devices, lentBy those of a home.
-	lenders map[lender]NodeID
-	lentBy  map[NodeID][]NodeID
-	loans   map[NodeID]loan
+	// lentOf has the lent node of each node of which pods have ever lent devices, loans what such a node has.
+	lentOf map[NodeID]NodeID
+	loans  map[NodeID]*loan
 }
 
 // domainSet is the domains of a level: the number of each by its path.
@@ -89,7 +88,7 @@ func New(levels []string) *State {
 		resources: map[string]int32{}, amountsKey: map[string]AmountsID{}, amounts: []*Amounts{nil},
 		podLabels: map[int32]func(int32) []string{}, labels: map[labelAt]int32{}, expected: map[NodeID][]Owner{},
 		domains: make([]domainSet, len(levels)+1),
-		lenders: map[lender]NodeID{}, lentBy: map[NodeID][]NodeID{}, loans: map[NodeID]loan{},
+		lentOf:  map[NodeID]NodeID{}, loans: map[NodeID]*loan{},
 		many: many,
 	}
 	for i := range s.domains {
@@ -348,8 +347,8 @@ func (s *State) SetCordoned(id NodeID, cordoned bool) {
 	} else {
 		s.Open(id)
 	}
-	for id, n := range s.LentAt(id) {
-		n.Spec.Cordoned = cordoned
+	if id, lends := s.LentAt(id); lends {
+		s.nodes[id].Spec.Cordoned = cordoned
 		if cordoned {
 			s.Close(id)
 		} else {
@@ -389,10 +388,8 @@ func (s *State) SetHealth(id NodeID, gpu int, healthy bool) {
 		n.Whole |= 1 << gpu
 	}
 	s.index(n)
-	for id := range s.LentAt(id) {
-		if s.loans[id].devices>>gpu&1 == 1 {
-			s.SetHealth(id, gpu, healthy)
-		}
+	if lent, lends := s.LentAt(id); lends {
+		s.partsChanged(lent)
 	}
 }
 
@@ -421,6 +418,13 @@ func (s *State) Holds(a *Alloc) bool {
 // healthy or not; "" when all have.
 func (s *State) DevicesTaken(a *Alloc) string {
 	n := &s.nodes[a.Node]
+	if l, lent := s.loans[a.Node]; lent {
+		if own := a.GPUs &^ s.LentDevices(l.home); own != 0 { // those are drawn from home
+			if taken := s.DevicesTaken(&Alloc{Node: l.home, GPUs: own, Share: a.Share}); taken != "" {
+				return taken
+			}
+		}
+	}
 	for m := a.GPUs; m != 0; m &= m - 1 {
 		if d := bits.TrailingZeros64(m); Milli(n.part[d]) < a.Share {
 			return fmt.Sprintf("GPU %d has %d milli-GPU free, %d are needed", d, n.part[d], a.Share)

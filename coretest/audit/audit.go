@@ -53,7 +53,7 @@ const (
 	// stays; or a move ends that is none; or a pod is released while it is being moved.
 	Move = "move"
 	// Standby: a pod that is not LP is on GPUs that another lent; or an owner is not back within the
-	// bound, at the moment when its GPUs are free; or a pod is on standby that cannot be.
+	// bound, at the moment when its GPUs are free or, for its CPU and memory, another pod has left lent GPUs of the node; or a pod is on standby that cannot be.
 	Standby = "standby"
 	// Return: an evicted pod is back in its place before the job that it left for has
 	// started, though nothing happened for which that plan could have been given up.

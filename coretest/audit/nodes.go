@@ -26,10 +26,11 @@ type node struct {
 	// an HBD there is not is "".
 	domain map[string]string
 	// lent are the GPUs of pods on standby, freed says when a pod left each GPU last, and freedBy
-	// of which job it was.
+	// of which job it was. A pod may have those of several.
 	lent    uint64
 	freed   [64]int64
 	freedBy []*job
+	made    int64  // when an evicted pod left lent GPUs last
 	group   string // its domain at the narrowest level that the file fills
 }
 

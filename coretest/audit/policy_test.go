@@ -306,20 +306,26 @@ big,w,q,training,HP,0,false,1,1000,15000,1024,,0,100,completed,0,false,,
 // A pod on standby lends its GPUs to LP pods alone, and goes on within the bound.
 func TestStandby(t *testing.T) {
 	const jobs = `o,w,q,inference,HP,0,false,1,2000,4000,4096,,0,100,completed,0,false,,
+p,w,q,inference,HP,0,false,1,2000,4000,4096,,0,100,completed,0,false,,
 l,w,q,batch,LP,0,false,1,2000,1000,1024,,0,100,completed,0,false,,
+s,w,q,batch,LP,0,false,1,1000,1000,1024,,0,100,completed,0,false,,
 h,w,q,training,HP,0,false,1,2000,1000,1024,,0,100,completed,0,false,,
 f,w,q,inference,HP,0,false,1,500,1000,1024,,0,100,completed,0,false,,
 `
 	rules := &metrics.Rules{EvictGrace: 30}
 	const lent = "1 bind o-0 a0 0,1\n2 standby o-0\n3 bind l-0 a0 0,1\n"
+	const two = "1 bind o-0 a0 0,1\n1 bind p-0 a0 2,3\n2 standby o-0\n2 standby p-0\n3 bind l-0 a0 1,3\n" // of two owners
 	for script, want := range map[string]string{
-		lent + "20 release l-0 preempted o 10\n20 resume o-0 10": "",
-		lent + "45 release l-0 preempted o 10\n45 resume o-0 10": Standby, // later than the bound
-		lent + "20 release l-0 preempted o 10\n25 resume o-0 10": Standby, // later than it could
-		lent + "10 resume o-0 10":                                Device,  // the pod that it hosts is there still
-		"1 bind o-0 a0 0,1\n2 standby o-0\n3 bind h-0 a0 0,1":    Standby,
-		"1 bind l-0 a0 0,1\n2 standby l-0":                       Standby,
-		"1 bind f-0 a0 0\n2 standby f-0":                         Standby,
+		lent + "20 release l-0 preempted o 10\n20 resume o-0 10":                                                "",
+		lent + "45 release l-0 preempted o 10\n45 resume o-0 10":                                                Standby, // later than the bound
+		lent + "20 release l-0 preempted o 10\n25 resume o-0 10":                                                Standby, // later than it could
+		lent + "10 resume o-0 10":                                                                               Device,  // the pod that it hosts is there still
+		two + "20 release l-0 preempted o 10\n25 resume o-0 10\n25 resume p-0 25":                               Standby, // nothing else was to leave
+		two + "4 bind s-0 a0 2\n20 release l-0 preempted o 10\n25 release s-0 preempted o 10\n25 resume o-0 10": "",      // s used its CPU
+		two + "10 release o-0 finished\n11 bind h-0 a0 0,1":                                                     Device,  // l has one of them still
+		"1 bind o-0 a0 0,1\n2 standby o-0\n3 bind h-0 a0 0,1":                                                   Standby,
+		"1 bind l-0 a0 0,1\n2 standby l-0":                                                                      Standby,
+		"1 bind f-0 a0 0\n2 standby f-0":                                                                        Standby,
 	} {
 		check(t, rules, nil, jobs, script, want)
 	}

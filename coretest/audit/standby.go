@@ -15,6 +15,9 @@ func (p *pod) holds() *pod {
 
 // free notes that a pod of a job left GPUs at t.
 func (n *node) free(j *job, gpus uint64, t int64) {
+	if gpus&n.lent != 0 {
+		n.made = t
+	}
 	if n.freedBy == nil {
 		n.freedBy = make([]*job, len(n.devices))
 	}
@@ -57,8 +60,8 @@ func (a *auditor) standby(j *job, d *decision) {
 	p.node.lent |= p.gpus
 }
 
-// resume checks that a pod on standby goes on as soon as its GPUs are free, within the bound, and
-// gives them back to it.
+// resume checks that a pod on standby goes on as soon as its GPUs are free or, if others there used its CPU or memory, a pod has
+// left lent GPUs of its node; within the bound. It gives them back to it.
 func (a *auditor) resume(j *job, d *decision) {
 	i, ok := j.index(d.pod)
 	if !ok {
@@ -74,6 +77,7 @@ func (a *auditor) resume(j *job, d *decision) {
 	for rest := p.gpus; rest != 0; rest &= rest - 1 {
 		since = max(since, p.node.freed[bits.TrailingZeros64(rest)])
 	}
+	since = max(since, p.node.made)
 	if d.t > since {
 		a.breach(Standby, "%s goes on at %s, and could since %s", d.pod, seconds(d.t), seconds(since))
 	}
