@@ -80,7 +80,7 @@ func New(c Config) (*Engine, error) {
 		seen[l] = true
 	}
 	if err := c.Policy.Packing.Check(&c.Policy); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("packing: expected %w", err)
 	}
 	state := cluster.New(c.Levels)
 	e := &Engine{

@@ -34,17 +34,17 @@ type Packing struct {
 	Cancel int64
 }
 
-// Check reports what of a policy does not go with packing.
+// Check says what is expected of a policy that packs, and is not so; nil if nothing is wrong.
 func (p *Packing) Check(of *Policy) error {
 	switch {
-	case !p.On && *p != (Packing{}):
-		return errors.New("packing: memory, longest and cancelBelow need packing to be on")
 	case !p.On:
 		return nil
-	case p.MemMiB <= 0 || p.Longest < 0 || p.Cancel < 0 || p.Cancel > 1000:
-		return fmt.Errorf("packing: %d MiB of memory, expected more than 0; longest %d, cancelBelow %d of 1000", p.MemMiB, p.Longest, p.Cancel)
+	case p.MemMiB <= 0:
+		return fmt.Errorf("the memory of a GPU, above 0 MiB; found %d", p.MemMiB)
+	case p.Longest < 0 || p.Cancel < 0 || p.Cancel > 1000:
+		return fmt.Errorf("a bound on estimates of at least 0 and a throughput of 0 to 1; found %d and %d thousandths", p.Longest, p.Cancel)
 	case of.Preempt.evicts() || of.Preempt.Backfill || of.Fairness.Lease > 0 || of.Room.MaxMoves > 0 || of.Room.Restarts || of.Defrag != (Defrag{}):
-		return errors.New("packing goes with no preemption, lease, consolidation or defragmentation: those count on GPUs that one job has")
+		return errors.New("no preemption, lease, room or defragmentation beside it, as those count on GPUs that one job has; found some")
 	}
 	return nil
 }

@@ -113,6 +113,32 @@ func TestGARAndGFROverTime(t *testing.T) {
 	}
 }
 
+// GPUs that two jobs share are allocated once, until the second one has left them.
+func TestSharedGPUsCountOnce(t *testing.T) {
+	r := newRun(t, Options{})
+	r.node(0, "n0", "a")
+	is := func(at int, want core.Milli) {
+		t.Helper()
+		if got := r.Sample().Allocated / core.WholeGPU; got != want {
+			t.Errorf("at %d s %d GPUs are allocated, want %d", at, got, want)
+		}
+	}
+	for _, name := range []string{"x", "y", "z"} {
+		r.submit(0, name, false, task(1, 4))
+	}
+	r.bind(10, "x", on("n0", 0, 0, 4))
+	r.bind(20, "y", on("n0", 0, 0, 4))
+	is(20, 4)
+	r.release(30, "x", sim.Finished, on("n0", 0, 0, 4))
+	is(30, 4)
+	r.bind(40, "z", on("n0", 0, 0, 4))
+	is(40, 4)
+	r.release(50, "z", sim.Finished, on("n0", 0, 0, 4))
+	is(50, 4)
+	r.release(60, "y", sim.Finished, on("n0", 0, 0, 4))
+	is(60, 0)
+}
+
 func TestGivenWindow(t *testing.T) {
 	r := newRun(t, Options{From: seconds(40), To: seconds(60)})
 	r.node(0, "n0", "a")

@@ -43,6 +43,8 @@ type node struct {
 	// and wholly allocated.
 	sum        core.Milli
 	free, full int
+	// shared are the devices that two jobs have whole: they count once.
+	shared uint64
 }
 
 // pool is the nodes of one GPU model: the most that any of them has of each
@@ -162,14 +164,34 @@ func (v *inventory) hold(p *core.Placement, sign int) (int32, error) {
 		return 0, fmt.Errorf("pod %d: node %s has no GPU %d", p.Pod, p.Node, bits.Len64(p.GPUs)-1)
 	}
 	v.count(n, -1)
-	for rest := p.GPUs & n.frag.Healthy; rest != 0; rest &= rest - 1 {
+	gpus := n.once(p, sign)
+	for rest := gpus & n.frag.Healthy; rest != 0; rest &= rest - 1 {
 		held := core.WholeGPU - n.frag.Free[bits.TrailingZeros64(rest)]
 		n.tally(held, -1)
 		n.tally(held+core.Milli(sign)*p.GPU, +1)
 	}
-	n.frag.Take(p.GPUs, p.GPU, p.CPUMilli, p.MemMiB, sign)
+	n.frag.Take(gpus, p.GPU, p.CPUMilli, p.MemMiB, sign)
 	v.count(n, +1)
 	return i, nil
+}
+
+// once returns the devices of a pod that come into use with it (sign 1), or go out of use without it (-1): not those that
+// another job has, too.
+func (n *node) once(p *core.Placement, sign int) uint64 {
+	if p.GPU != core.WholeGPU {
+		return p.GPUs
+	}
+	both := p.GPUs & n.shared
+	if sign > 0 {
+		both = 0
+		for rest := p.GPUs; rest != 0; rest &= rest - 1 {
+			if d := bits.TrailingZeros64(rest); n.frag.Free[d] == 0 {
+				both |= 1 << d
+			}
+		}
+	}
+	n.shared ^= both
+	return p.GPUs &^ both
 }
 
 // perNode returns how many pods that ask for r the pool's largest node holds,

@@ -58,6 +58,8 @@ type Summary struct {
 	Failures *sim.FailureStats `json:"failures,omitempty"`
 	// CPU is nil in runs without --cpu-slowdown.
 	CPU *sim.CPUBesideGPU `json:"cpu_beside_gpu,omitempty"`
+	// Packed is nil in runs without --profiles.
+	Packed *sim.Packed `json:"packed,omitempty"`
 }
 
 // Rules are what the policy and the model of the run allow, as far as the audit checks it.
@@ -90,6 +92,8 @@ type Rules struct {
 	StaleGrace float64 `json:"stale_grace_s,omitempty"`
 	// LongTerm is there if jobs start by the order LongTermFairness alone: not under StrictFIFO, and without fair shares.
 	LongTerm *LongTermRules `json:"long_term,omitempty"`
+	// Packing says that two jobs may share GPUs.
+	Packing bool `json:"packing,omitempty"`
 	// EvictGrace is how long evicted pods take at most to leave, in seconds.
 	EvictGrace float64 `json:"evict_grace_s"`
 }
@@ -124,7 +128,7 @@ func NewRules(p *core.Policy, grace core.Time) *Rules {
 		HPOnly: p.Preempt.HPOnly, Delay: p.Preempt.Delay.Seconds(), Lease: p.Fairness.Lease.Seconds(), OwnQueue: p.Preempt.Priority == core.InQueue && !p.Preempt.Backfill,
 		Unprotected: p.Preempt.Unprotected, ProtectedQueues: p.Preempt.ProtectedQueues, CPUReserve: float64(p.CPUOnly.Reserve) / 1000,
 		RoomMoves: p.Room.MaxMoves, RoomRestarts: p.Room.Restarts, EvictGrace: grace.Seconds(), StaleGrace: p.Requeue.StaleGrace.Seconds(),
-		DefragRestarts: restarts, Forecast: p.Spot.Period.Seconds(), LongTerm: longTerm(p),
+		DefragRestarts: restarts, Forecast: p.Spot.Period.Seconds(), LongTerm: longTerm(p), Packing: p.Packing.On,
 	}
 }
 

@@ -118,6 +118,9 @@ func facts(s *metrics.Summary) *table.Table {
 		t.Add("Diagnosed; restarted, held", count(int64(f.Detected)), count(int64(f.Restarted)), count(int64(f.Held)))
 		t.Add("Nodes faulty; cordoned for that, repaired", count(int64(f.Faults)), count(int64(f.Cordoned)), count(int64(f.Uncordoned)))
 	}
+	if p := s.Packed; p != nil {
+		t.Add("Starts on the GPUs of another job; cancelled", count(int64(p.Jobs)), count(int64(p.Cancelled)))
+	}
 	if s.MigrationGPUHours > 0 {
 		t.Add("GPU-hours of second places", short(s.MigrationGPUHours))
 	}

@@ -143,7 +143,7 @@ func (l *lucidLoad) play(ctx context.Context, p *workload.Profiles, a lucidArm, 
 	for name, at := range ends.at {
 		sum += (at - submitted[name]).Seconds()
 	}
-	out.jct, out.packed = sum/float64(len(jobs)), stats.Packed
+	out.jct, out.packed = sum/float64(len(jobs)), *stats.Packed
 	return out, nil
 }
 

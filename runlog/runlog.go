@@ -301,6 +301,8 @@ type Facts struct {
 	Failures *sim.FailureStats
 	// CPU is nil if the run did not measure it.
 	CPU *sim.CPUBesideGPU
+	// Packed is nil if no job could be packed.
+	Packed *sim.Packed
 }
 
 // Close ends the run, completes its files and returns the summary. A folder that only
@@ -357,7 +359,7 @@ func (f *Facts) fill(s *metrics.Summary) {
 		s.Standby.Bound = f.Grace.Seconds()
 	}
 	s.PeakRSSMiB = peakRSSMiB()
-	s.CPU, s.Failures = f.CPU, f.Failures
+	s.CPU, s.Failures, s.Packed = f.CPU, f.Failures, f.Packed
 }
 
 // complete writes what is only known at the end.

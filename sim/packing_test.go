@@ -61,7 +61,7 @@ func packed(t *testing.T, name string, m sim.Packing) (hard, easy float64, stats
 func TestPackedJobsSlowEachOther(t *testing.T) {
 	p := twoProfiles(t)
 	hard, easy, stats := packed(t, "Lucid", sim.Packing{Profiles: p})
-	if hard != 1100 || easy != 300 || stats.Packed != (sim.Packed{Jobs: 1}) {
+	if hard != 1100 || easy != 300 || *stats.Packed != (sim.Packed{Jobs: 1}) {
 		t.Errorf("the jobs end at %v and %v, packed %+v; want 1100, 300 and one packing", hard, easy, stats.Packed)
 	}
 	// Without profiles nothing is packed.
@@ -75,7 +75,7 @@ func TestPackedJobsSlowEachOther(t *testing.T) {
 func TestPackingIsCancelledWhenTheHostIsTooSlow(t *testing.T) {
 	p := twoProfiles(t)
 	hard, easy, stats := packed(t, "LucidPlus", sim.Packing{Profiles: p, Tracked: 1, Settle: 50 * core.Second})
-	if hard != 1025 || easy != 1185 || stats.Packed != (sim.Packed{Jobs: 1, Cancelled: 1}) {
+	if hard != 1025 || easy != 1185 || *stats.Packed != (sim.Packed{Jobs: 1, Cancelled: 1}) {
 		t.Errorf("the jobs end at %v and %v, packed %+v; want 1025, 1185 and one cancelled", hard, easy, stats.Packed)
 	}
 	// A job whose log says nothing is left as it is.

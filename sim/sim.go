@@ -72,8 +72,8 @@ type Stats struct {
 	Forecast []HPSample
 	// CPU is nil without [Interference].
 	CPU *CPUBesideGPU
-	// Packed counts what was packed, if jobs share GPUs.
-	Packed Packed
+	// Packed is nil without [Packing].
+	Packed *Packed
 	// Failures counts what [Failures] did; nil if there are none.
 	Failures *FailureStats
 	// Interrupted is set if the context ended the run early.
@@ -179,6 +179,9 @@ func Run(ctx context.Context, c Config, sinks ...Sink) (Stats, error) {
 	}
 	if c.Models.Failures.on() {
 		r.stats.Failures = &FailureStats{}
+	}
+	if c.Models.Packing.Profiles != nil {
+		r.stats.Packed = &Packed{}
 	}
 	err = r.play(ctx)
 	if failed := r.sinks.close(); err == nil {

@@ -97,6 +97,9 @@ func (s *SchedulingPolicySpec) check(p *core.Policy, wrong func(path, format str
 	if e := p.Preempt; e.Budget > 0 && e.Interval == 0 {
 		return wrong("preemption.budget", "an interval with the budget; found only a budget of %d", e.Budget)
 	}
+	if err := p.Packing.Check(p); err != nil {
+		return wrong("packing", "%v", err)
+	}
 	if l := p.Fairness.Lease; l > 0 && l < 60*core.Second {
 		return wrong("fairness.lease", "at least 1m, or 0; found %s", Duration(l))
 	}

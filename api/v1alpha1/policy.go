@@ -56,6 +56,8 @@ type SchedulingPolicySpec struct {
 	Recovery *Recovery `json:"recovery,omitempty"`
 	// Defragmentation moves running pods so that whole nodes become free.
 	Defragmentation *Defragmentation `json:"defragmentation,omitempty"`
+	// Packing lets two jobs share GPUs, in the simulator. It goes with no preemption, lease or defragmentation.
+	Packing *Packing `json:"packing,omitempty"`
 }
 
 // SchedulingPolicyStatus is what the scheduler reports about a policy.
@@ -451,6 +453,38 @@ type Room struct {
 	AssumedWait *Duration `json:"assumedWait,omitempty"`
 }
 
+// Packing lets two training jobs share GPUs, if how they use them is known and allows it.
+type Packing struct {
+	// Enabled says whether jobs share GPUs.
+	Enabled *bool `json:"enabled,omitempty"`
+	// MemoryMiB is the memory of a GPU, in MiB: both jobs take at most that much together.
+	//
+	// +kubebuilder:validation:Minimum=1
+	MemoryMiB *int32 `json:"memoryMiB,omitempty" min:"1"`
+	// First packs a job if it can, and gives it idle GPUs else; otherwise idle GPUs come first.
+	First *bool `json:"first,omitempty"`
+	// Longest is how many times as long as the job that is there the one that joins is expected to run at
+	// most; 0 means no limit.
+	//
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	Longest *float64 `json:"longest,omitempty" min:"0" max:"1000"`
+	// CancelBelow is the share of its throughput, from 0 to 1, below which the job that was there first
+	// gets its GPUs back; 0 means never.
+	//
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1
+	CancelBelow *float64 `json:"cancelBelow,omitempty" min:"0" max:"1"`
+}
+
+func (k *Packing) apply(p *core.Packing) {
+	set(&p.On, k.Enabled)
+	set(&p.MemMiB, k.MemoryMiB)
+	set(&p.First, k.First)
+	setThousandths(&p.Longest, k.Longest)
+	setThousandths(&p.Cancel, k.CancelBelow)
+}
+
 // apply overwrites in p what s gives.
 func (s *SchedulingPolicySpec) apply(p *core.Policy) {
 	if q := s.Queueing; q != nil {
@@ -484,6 +518,9 @@ func (s *SchedulingPolicySpec) apply(p *core.Policy) {
 	}
 	if r := s.Recovery; r != nil {
 		r.apply(&p.Recovery)
+	}
+	if k := s.Packing; k != nil {
+		k.apply(&p.Packing)
 	}
 	if d := s.Defragmentation; d != nil {
 		d.apply(&p.Defrag)

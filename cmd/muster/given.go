@@ -11,7 +11,7 @@ import (
 // "not given", so a user who passes 0 expects something else.
 var mayBeZero = []string{
 	"seed", "port", "from", "min-duration", "window-from", // where things begin, and any port
-	"start-delay", "hand-over", "evict-grace", "comm-share", "spread-cost", "gpu-jobs-use", // a simulated world without them
+	"start-delay", "hand-over", "evict-grace", "comm-share", "spread-cost", "gpu-jobs-use", "tracked", "settle", // a simulated world without them
 	"replace-timeout", "timeout", // no waiting, and no end of it
 	"gpus-per-node", "gpus-per-task", // of muster submit: a job without GPUs
 }

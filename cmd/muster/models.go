@@ -22,6 +22,7 @@ type modelFlags struct {
 	shutdown  string
 	slowdown  string
 	failures  string
+	profiles  string
 }
 
 func (f *modelFlags) register(flags *pflag.FlagSet) {
@@ -39,6 +40,10 @@ func (f *modelFlags) register(flags *pflag.FlagSet) {
 	flags.Lookup("gpu-speed").DefValue = ""
 	flags.StringVar(&f.slowdown, "cpu-slowdown", "", "`MEDIAN,P90` of the share by which training jobs are slower on nodes where jobs without GPUs use more cores than others, such as 0.1,0.18")
 	flags.Float64Var(&f.Interference.GPUJobsUse, "gpu-jobs-use", 1, "`SHARE` (0 to 1) of the cores they request that jobs with GPUs use, for --cpu-slowdown")
+	flags.StringVar(&f.profiles, "profiles", "", "`FOLDER` of measured jobs, single_data.csv and colocate_info.csv: under a policy that packs, jobs share GPUs by them")
+	flags.Float64Var(&f.Packing.Tracked, "tracked", 1, "`SHARE` (0 to 1) of the jobs whose throughput can be read from their logs, for --profiles")
+	f.Packing.Settle = 120 * core.Second
+	durationVar(flags, &f.Packing.Settle, "settle", "time after which the throughput of a job beside another one is measured, for --profiles")
 	durationVar(flags, &f.MTBF, "node-mtbf", "mean time between failures of a node; by default no node fails")
 	durationVar(flags, &f.Repair, "node-repair", "mean time to repair a failed node")
 	flags.StringVar(&f.failures, "failures", "", "let jobs fail as the `FILE` says, or as acme: the failures of the infrastructure that Acme published")
@@ -66,6 +71,9 @@ func (f *modelFlags) check(c *cobra.Command) error {
 	if err := f.checkFailures(c); err != nil {
 		return err
 	}
+	if err := f.openProfiles(c); err != nil {
+		return err
+	}
 	f.Speed = map[string]float64{}
 	for _, model := range slices.Sorted(maps.Keys(f.speed)) {
 		v, err := strconv.ParseFloat(f.speed[model], 64)
@@ -75,6 +83,17 @@ func (f *modelFlags) check(c *cobra.Command) error {
 		f.Speed[model] = v
 	}
 	return nil
+}
+
+// openProfiles reads --profiles.
+func (f *modelFlags) openProfiles(c *cobra.Command) (err error) {
+	if t := f.Packing.Tracked; !(t >= 0 && t <= 1) {
+		return badUsage(c, "--tracked: expected a number from 0 to 1; found %v", t)
+	}
+	if f.profiles != "" {
+		f.Packing.Profiles, err = workload.OpenProfiles(f.profiles)
+	}
+	return err
 }
 
 // checkShutdown reads --evict-shutdown.

@@ -111,7 +111,7 @@ func (f *fixture) play(script string) {
 		at := f.time(w[0])
 		f.submit(at)
 		switch w[1] {
-		case "bind", "again", "asked", "freed":
+		case "bind", "again", "asked", "freed", "packed":
 			p := f.placement(w)
 			f.on[w[2]] = p
 			batch = append(batch, p)
@@ -178,6 +178,9 @@ func (f *fixture) call(at core.Time, w []string, batch []core.Placement) {
 		return
 	case "freed":
 		must(f.t, f.w.Bound(at, j, batch, core.Defragmentation))
+		return
+	case "packed":
+		must(f.t, f.w.Bound(at, j, batch, core.Packed))
 		return
 	}
 	by := sim.Eviction{Told: at}

@@ -300,17 +300,25 @@ func (a *auditor) hold(n *node, p *pod, sign int64) {
 	a.measure.before(n)
 	for rest := p.gpus; rest != 0; rest &= rest - 1 {
 		dev := &n.devices[bits.TrailingZeros64(rest)]
-		dev.milli += sign * p.milli
-		if p.milli >= wholeGPU {
-			dev.whole += int(sign)
-		} else {
+		if p.milli < wholeGPU {
+			dev.milli += sign * p.milli
 			dev.part += int(sign)
+			continue
+		}
+		// What two pods have whole is allocated once: within says whether they may.
+		if dev.whole += int(sign); sign > 0 && dev.whole == 1 || sign < 0 && dev.whole == 0 {
+			dev.milli += sign * p.milli
 		}
 	}
 	n.cpuHeld += sign * p.cpu
 	n.memHeld += sign * p.mem
 	n.pods += int(sign)
 	a.measure.after(n)
+}
+
+// packs reports whether a pod may be bound to GPUs that another one has.
+func (a *auditor) packs(d *decision) bool {
+	return a.summary.Rules != nil && a.summary.Rules.Packing && string(d.reason) == "Packed"
 }
 
 // within checks that no more of the node is allocated than it has.
@@ -322,6 +330,10 @@ func (a *auditor) within(n *node, d *decision) {
 		switch dev := n.devices[g]; {
 		case dev.whole > 0 && dev.part > 0:
 			a.breach(Sharing, "%s shares GPU %d of %s: %d pods have it whole, %d in part", d.pod, g, n.name, dev.whole, dev.part)
+		case dev.whole > 2 || dev.whole == 2 && !a.packs(d):
+			a.breach(Device, "%s gets GPU %d of %s, which %d other pods have whole", d.pod, g, n.name, dev.whole-1)
+		case dev.whole == 1 && string(d.reason) == "Packed":
+			a.breach(Device, "%s is packed on GPU %d of %s, which no other pod has", d.pod, g, n.name)
 		case dev.milli > wholeGPU:
 			a.breach(Device, "%s brings GPU %d of %s to %d milli of %d", d.pod, g, n.name, dev.milli, wholeGPU)
 		}

@@ -19,6 +19,7 @@ type rules struct {
 	Forecast        float64        `json:"forecast_s"`
 	Estimates       bool           `json:"estimates"`
 	LongTerm        *longTermRules `json:"long_term"`
+	Packing         bool           `json:"packing"`
 }
 
 // forHP checks that LP jobs evict none, where the policy says so. The job may have ended while

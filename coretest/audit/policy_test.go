@@ -19,6 +19,29 @@ func check(t *testing.T, r *metrics.Rules, queues []core.Queue, jobs, script, wa
 	}
 }
 
+// Under a policy that packs, two pods have the same GPUs if the second one was bound for that, and no third one.
+func TestPacking(t *testing.T) {
+	var jobs string
+	for _, name := range []string{"x", "y", "z"} {
+		jobs += name + ",w,q,training,HP,50,false,1,2000,1000,1024,,0,100,completed,0,false,,\n"
+	}
+	packs := &metrics.Rules{Packing: true}
+	const two = "1 bind x-0 a0 0,1\n2 packed y-0 a0 0,1\n"
+	for _, c := range []struct {
+		rules        *metrics.Rules
+		script, want string
+	}{
+		{packs, two + "5 release x-0 finished\n5 end x\n6 packed z-0 a0 0,1", ""},
+		{packs, two + "3 packed z-0 a0 0,1", Device},
+		{packs, "1 bind x-0 a0 0,1\n2 bind y-0 a0 0,1", Device},
+		{packs, "1 packed x-0 a0 0,1", Device},
+		{packs, "1 bind x-0 a0 0,1\n2 packed y-0 a0 1,2", Device},
+		{&metrics.Rules{}, two, Device},
+	} {
+		check(t, c.rules, nil, jobs, c.script, c.want)
+	}
+}
+
 // A pod that restarts elsewhere to make room for a job gets its place back, in time.
 func TestRestarts(t *testing.T) {
 	const jobs = `x,w,q,training,HP,50,false,1,4000,1000,1024,,0,100,completed,0,false,,
