@@ -194,7 +194,8 @@ func (e *Engine) apply(now Time, ev Event) error {
 	case JobDiagnosed:
 		return e.recovery.diagnosed(now, ev)
 	case JobReleased:
-		return e.recovery.released(now, ev)
+		e.recovery.released(now, ev)
+		return nil
 	case NodeTested:
 		return e.recovery.nodeTested(ev)
 	case GPUTimeCounted:

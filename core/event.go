@@ -172,7 +172,7 @@ type (
 		Confidence int64
 		Remedy     Remedy
 	}
-	// JobReleased ends the hold of a job, or what it avoids, and forgets its failures: the owner removed the cause.
+	// JobReleased ends the hold of a job, or what it avoids, and forgets its failures: the owner removed the cause. The job may be over, and come back.
 	JobReleased struct{ Job string }
 	// NodeTested reports the outcome of a test of a node.
 	NodeTested struct {

@@ -172,18 +172,18 @@ func (r *recoveries) nodeTested(ev NodeTested) error {
 	return nil
 }
 
-// released ends the hold of a job and forgets its failures.
-func (r *recoveries) released(now Time, ev JobReleased) error {
-	j, err := r.job(ev.Job)
-	if err != nil {
-		return err
+// released ends the hold of a job, live or not, and forgets its failures.
+func (r *recoveries) released(now Time, ev JobReleased) {
+	j := r.Engine.jobs.byName[ev.Job]
+	if j != nil {
+		r.waiting.dequeue(j)
+		j.held = false
 	}
-	r.waiting.dequeue(j)
-	j.held = false
 	delete(r.jobs, ev.Job)
 	r.found = slices.DeleteFunc(r.found, func(d JobDiagnosed) bool { return d.Job == ev.Job })
-	r.waiting.enqueue(j, now)
-	return nil
+	if j != nil {
+		r.waiting.enqueue(j, now)
+	}
 }
 
 // submitted handles a new job, which may be an earlier one that comes back.

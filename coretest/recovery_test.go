@@ -51,7 +51,7 @@ func (s *story) failure() {
 		}
 	case 4:
 		if s.chance(4) {
-			s.Must(core.JobReleased{Job: pick(s, live...)})
+			s.Must(core.JobReleased{Job: pick(s, "j0", pick(s, live...))})
 		}
 	}
 }

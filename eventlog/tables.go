@@ -139,6 +139,10 @@ func (t *Tables) told(now core.Time, ev core.Event) error {
 			}
 			j.Diagnosed = append(j.Diagnosed[max(0, len(j.Diagnosed)-maxDiagnosed+1):], ev)
 		}
+	case core.JobReleased: // so may this one
+		if j := t.Jobs[ev.Job]; j != nil {
+			j.Diagnosed = nil
+		}
 	case core.NodeTested: // the next pass decides
 		if t.Nodes[ev.Node] == nil {
 			return fmt.Errorf("node %s is unknown or lost", ev.Node)
@@ -329,8 +333,6 @@ func (t *Tables) jobChanged(now core.Time, ev core.Event) error {
 			}
 			delete(t.Jobs, ev.Job)
 		})
-	case core.JobReleased:
-		return t.at(ev.Job, nil, nil, func(j *Job) { j.Diagnosed = nil })
 	case core.GangStale: // the next pass decides
 		return t.at(ev.Job, nil, nil)
 	case core.JobEstimated:

@@ -11,6 +11,7 @@
 //	    objects/            what is kept of the API's objects, cut down
 //	    peers/ storage/ devices/ settings/ lost/   indexes: each observes, and returns what changed
 //	    translate/          objects in the engine's words, and back
+//	  recovery/             why pods failed, from their logs, and what the engine decides about that
 //	  act/                  acts are written to the API; what became of them goes into the mailbox
 //	tenure.go               how this instance takes shards over, and gives them up
 //	  lease/                the Leases of shards, and the fence that every write passes
@@ -44,6 +45,7 @@ import (
 	"github.com/muster-sched/muster/kube/lease"
 	"github.com/muster-sched/muster/kube/lost"
 	"github.com/muster-sched/muster/kube/mirror"
+	"github.com/muster-sched/muster/kube/recovery"
 	"github.com/muster-sched/muster/kube/stats"
 	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
@@ -101,6 +103,7 @@ type Scheduler struct {
 	box      *mirror.Mailbox
 	mirror   *mirror.Mirror
 	actor    *act.Actor
+	recovery *recovery.Handler
 	metrics  *stats.Metrics
 
 	drive    func(context.Context) // the loop, until its context ends
@@ -164,9 +167,10 @@ func New(c Config) (*Scheduler, error) {
 		Leader: c.Leader, Shards: c.Shards, Client: leasing, Fence: fence, Holder: tenure{s}, Log: c.Log, Now: c.Now, Requested: s.metrics.Request,
 	})
 	s.drive = s.loop
+	s.recovery = recovery.New(recovery.Config{Client: client, Log: c.Log, Tell: s.tell, Next: c.Record})
 	s.mirror = mirror.New(mirror.Config{
 		Policy: c.Policy, PolicyName: c.PolicyName, Builtins: c.Builtins, Levels: c.Levels, Topology: c.Topology, Lost: c.Lost, Shards: c.Shards,
-		Log: c.Log, Metrics: s.metrics, Record: c.Record, Traced: c.Traced,
+		Log: c.Log, Metrics: s.metrics, Record: s.recovery, Traced: c.Traced,
 	})
 	s.metrics.Registry.MustRegister(&stats.Gauges{Stats: s.ownStats, Now: c.Now})
 	for i, shard := range c.Shards {
@@ -212,6 +216,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		return fmt.Errorf("the API server does not answer: %w", err)
 	}
 	s.actor.Start(ctx, s.config.Workers)
+	go s.recovery.Run(ctx)
 	var leader sync.WaitGroup
 	stopped := make(chan struct{})
 	leader.Go(func() {
@@ -232,6 +237,20 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		return err
 	}
 	return nil
+}
+
+// tell hands an event about a failure on to the engine, if there is one by then.
+func (s *Scheduler) tell(ev core.Event) {
+	s.box.Put(func(m *mirror.Mirror) {
+		if m.Engine() == nil {
+			return
+		}
+		if d, ok := ev.(core.JobDiagnosed); ok {
+			d.At = min(d.At, m.Now) // the node's clock may be ahead
+			ev = d
+		}
+		m.Tell(ev)
+	})
 }
 
 // finish waits until no act is in flight, and closes stopped: other instances may decide

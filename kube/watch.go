@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/feed"
 	"github.com/muster-sched/muster/kube/mirror"
 )
 
@@ -32,6 +33,7 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 	}
 
 	core := s.client.CoreV1().RESTClient()
+	all["pods"] = observed{all["pods"], s.recovery.Observe}
 	start(core, "pods", &v1.Pod{})
 	start(core, "nodes", &v1.Node{})
 	start(core, "namespaces", &v1.Namespace{})
@@ -99,4 +101,36 @@ func (s *Scheduler) served(groupVersion string) (map[string]bool, error) {
 		served[r.Name] = true
 	}
 	return served, nil
+}
+
+// observed is the feed of pods, of which the changes are shown to another observer first.
+type observed struct {
+	feed.Feed
+	see func(*v1.Pod)
+}
+
+// Transformer is that of the feed.
+func (o observed) Transformer() cache.TransformFunc {
+	if t, ok := o.Feed.(cache.TransformingStore); ok {
+		return t.Transformer()
+	}
+	return nil
+}
+
+// Add handles a new pod.
+func (o observed) Add(x any) error {
+	o.show(x)
+	return o.Feed.Add(x)
+}
+
+// Update handles a changed pod.
+func (o observed) Update(x any) error {
+	o.show(x)
+	return o.Feed.Update(x)
+}
+
+func (o observed) show(x any) {
+	if p, ok := x.(*v1.Pod); ok {
+		o.see(p)
+	}
 }

@@ -129,6 +129,8 @@ const (
 	// EvictionsAnnotation, on a node, is how many LP pods were evicted from it for other jobs. The
 	// scheduler writes it where the policy places pods by it, and reads it when it starts.
 	EvictionsAnnotation = "muster.sh/evictions"
+	// CordonedAnnotation, on a node, says why the scheduler cordoned it: failures point to it.
+	CordonedAnnotation = "muster.sh/cordoned"
 	// MoveAnnotation, on a running pod, asks the scheduler to move it. It contains the name
 	// of a node, or nothing for any, and, after a blank, any text that distinguishes this
 	// request from others. If pods of a job restart elsewhere together, its last word is their
@@ -229,11 +231,15 @@ var Keys = []string{
 	LastCheckpointAnnotation, WalltimeAnnotation, RequiredTopologyAnnotation, PreferredTopologyAnnotation, ClosenessAnnotation,
 	GPUModelsAnnotation, GPUFractionAnnotation, GPUCountAnnotation, GPUMemoryAnnotation, MinMemberAnnotation, OnFailureAnnotation, StaleGraceAnnotation,
 	TaskAnnotation, GPUsAnnotation, NICsAnnotation, ShareAnnotation, BackfilledAnnotation, SuspendedLabel,
-	DrainAnnotation, EvictionsAnnotation, MoveAnnotation, MovingAnnotation, StandbyUntilAnnotation, StandbyKeepsAnnotation, StandbyAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUPositionsAnnotation, ShardsLabel,
+	DrainAnnotation, EvictionsAnnotation, CordonedAnnotation, MoveAnnotation, MovingAnnotation, StandbyUntilAnnotation, StandbyKeepsAnnotation, StandbyAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUPositionsAnnotation, ShardsLabel,
 }
 
 // GPUResource is the extended resource of whole GPUs.
 const GPUResource = "nvidia.com/gpu"
+
+// RecoveryCondition is the type of the condition of a pod that failed which says what becomes of its job: whether it restarts, or is held.
+// In a dry run its message begins with "dry run:".
+const RecoveryCondition = "muster.sh/Recovery"
 
 // WaitingCondition is the type of the condition, of pods and PodGroups, that is
 // True while they wait. Its reason is that of the engine (core.Reason), its

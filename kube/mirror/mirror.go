@@ -213,6 +213,9 @@ func (m *driver) mustTell(ev core.Event) {
 	}
 }
 
+// Tell tells the engine what no watched object shows.
+func (m *Mirror) Tell(ev core.Event) { m.mustTell(ev) }
+
 // touch marks a group, so that it is brought up to date before the next pass.
 func (m *changes) touch(g *tables.Group) {
 	m.NoteGroup(g)

@@ -341,6 +341,18 @@ func TestEvictionCounts(t *testing.T) {
 	}
 }
 
+// Only who asks for it lets the scheduler read logs and cordon nodes.
+func TestRecovery(t *testing.T) {
+	rules := find[*rbacv1.ClusterRole](t, renderObjects(t, nil), "muster-scheduler").Rules
+	if may(rules, "get", "", "pods/log") || may(rules, "patch", "", "nodes") {
+		t.Error("without rbac.recovery: logs are read, or nodes patched")
+	}
+	rules = find[*rbacv1.ClusterRole](t, renderObjects(t, map[string]any{"rbac": map[string]any{"recovery": true}}), "muster-scheduler").Rules
+	if !may(rules, "get", "", "pods/log") || !may(rules, "patch", "", "nodes") || may(rules, "update", "", "nodes") || may(rules, "list", "", "pods/log") {
+		t.Error("with rbac.recovery: logs are to be read and nodes to be patched, and nothing else")
+	}
+}
+
 // The roles for people collect what their names promise.
 func TestPeoplesRoles(t *testing.T) {
 	all := renderObjects(t, nil)
