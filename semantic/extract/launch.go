@@ -199,6 +199,19 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 				return true
 			}
 			return false
+		case i > 0 && strings.HasPrefix(w, "--wrap") && path.Base(words[0]) == "sbatch":
+			_, command, ok := strings.Cut(w, "=")
+			if !ok && i+1 < len(words) {
+				command = words[i+1]
+			}
+			if depth < 4 && x.commands([]byte(command), l.at, l.rank, l.dir, nil, depth+1) {
+				at := l.at
+				*l = x.launch
+				l.at = at
+				l.slurm([]shell.Command{{Words: words}})
+				return true
+			}
+			return false
 		case w == "-c" && i+1 < len(words) && i > 0 && (path.Base(words[i-1]) == "bash" || path.Base(words[i-1]) == "sh"):
 			if depth < 4 && x.commands([]byte(words[i+1]), l.at, l.rank, l.dir, nil, depth+1) {
 				at := l.at

@@ -72,7 +72,7 @@ func (x *extraction) model() *candidate {
 	}
 	for _, c := range x.configs {
 		if name := strings.TrimSuffix(path.Base(c), path.Ext(c)); find(facts().models, name) != nil {
-			all = append(all, candidate{text: name, kind: word, rank: configured, weight: 1, at: c})
+			all = append(all, candidate{text: name, kind: word, rank: imported, weight: 1, at: c})
 		}
 	}
 	if f := find(facts().models, scriptName(x.launch.script)); f != nil {

@@ -21,8 +21,8 @@ type candidate struct {
 	at     string
 	order  int
 	key    string
-	// function as in setting
-	function string
+	// as in setting
+	via, function string
 }
 
 // candidates returns the values that settings give a field by its names, the best first.
@@ -39,7 +39,7 @@ func (x *extraction) candidates(of []names) []candidate {
 				if v.kind == unknown || v.kind == none || strings.Contains(v.text, "$") && !strings.Contains(v.text, "/") {
 					continue
 				}
-				all = append(all, candidate{v.text, v.kind, group.Unit, s.rank, group.Weight, s.at, s.order, s.key, s.function})
+				all = append(all, candidate{v.text, v.kind, group.Unit, s.rank, group.Weight, s.at, s.order, s.key, s.via, s.function})
 			}
 		}
 	}
@@ -212,6 +212,13 @@ func (x *extraction) batch(r *Result) {
 	if ends(c.key, "train_batch_size") && c.rank != configured { // of all devices only in DeepSpeed's configuration
 		c.unit = "plain"
 	}
+	if c.unit == "plain" && c.via != "" { // batch_size=args.batch_size_per_gpu
+		for _, group := range facts().fields.BatchSize {
+			if slices.Contains(group.Keys, c.via[strings.LastIndexByte(c.via, '.')+1:]) {
+				c.unit = group.Unit
+			}
+		}
+	}
 	accumulate := int64(1)
 	if a := x.integer(facts().fields.Accumulation); a != nil && c.unit != "global" {
 		accumulate, _ = strconv.ParseInt(a.text, 10, 64)
@@ -259,8 +266,8 @@ func (x *extraction) optimizer(r *Result) {
 		name := c.callee[strings.LastIndexByte(c.callee, '.')+1:]
 		if o := optimizers[plain(name)]; o != "" && c.rank > best.rank && name != strings.ToLower(name) || o != "" && strings.HasPrefix(c.callee, "optax.") && best.rank < 0 {
 			best = candidate{text: o, rank: c.rank, at: where(c.file, c.expr.Line)}
-			if len(c.expr.Args) > 1 { // Adam(parameters, 1e-4)
-				x.add(setting{key: name + ".lr", expr: &c.expr.Args[1], file: c.file, rank: c.rank, at: best.at})
+			for i := range c.expr.Args[:min(len(c.expr.Args), 2)] { // Adam(parameters, 1e-4), or Adam(1e-4) in Keras
+				x.add(setting{key: name + ".lr", expr: &c.expr.Args[i], file: c.file, rank: c.rank, at: best.at})
 			}
 		}
 	}

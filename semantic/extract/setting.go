@@ -50,6 +50,7 @@ type setting struct {
 	rank  rank
 	at    string
 	order int
+	via   string // the key of the setting from which the value was taken, if it was computed from one
 	// function has the function to which the value is passed, if that is no class: most of these are not about the job.
 	function string
 }
@@ -139,7 +140,7 @@ func (x *extraction) compute(s *setting) value {
 	}
 	e := evaluation{x: x, file: s.file, from: map[*setting]bool{s: true}, budget: 200}
 	v := e.value(s.expr)
-	s.value, s.expr = v, nil
+	s.value, s.expr, s.via = v, nil, e.via
 	if e.best > s.rank { // a value that is passed on counts as what it was
 		s.rank, s.at = e.best, e.at
 	}
@@ -154,6 +155,7 @@ type evaluation struct {
 	budget int
 	best   rank // of the settings that were used
 	at     string
+	via    string
 }
 
 func (e *evaluation) value(p *python.Expr) value {
@@ -218,7 +220,7 @@ func (e *evaluation) name(name string) value {
 		return value{}
 	}
 	if s.rank > e.best {
-		e.best, e.at = s.rank, s.at
+		e.best, e.at, e.via = s.rank, s.at, s.key
 	}
 	if s.expr == nil {
 		return s.value

@@ -258,7 +258,11 @@ func (x *extraction) call(c *python.Expr, s *python.Statement, file string, r ra
 	}
 	if name != "lambda" {
 		x.uses(name, at, r >= declared)
-		x.calls = append(x.calls, call{*c, callee, file, p, s.Target})
+		target := ""
+		if made := maker(&s.Value); made != nil && made.Line == c.Line && made.Callee() == callee {
+			target = s.Target
+		}
+		x.calls = append(x.calls, call{*c, callee, file, p, target})
 	}
 	key := name
 	if evaluates(c, s) {
@@ -278,6 +282,17 @@ func (x *extraction) call(c *python.Expr, s *python.Statement, file string, r ra
 			x.assign(key+"."+k, v, file, p, 0)
 		}
 	}
+}
+
+// maker returns the call that makes a value: Net(3) of Net(3).to(device). Nil: none.
+func maker(e *python.Expr) *python.Expr {
+	for e.Kind == python.Call {
+		if e.Of.Kind != python.Member {
+			return e
+		}
+		e = e.Of.Of
+	}
+	return nil
 }
 
 // evaluates is whether a call is about what a model is evaluated with: by what it is assigned to, what it is given, and the
