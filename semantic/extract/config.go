@@ -95,7 +95,7 @@ func (x *extraction) config(file string) *node {
 		return readJSON(file, data)
 	case ".toml":
 		return readTOML(file, data)
-	case ".ini", ".cfg", ".conf":
+	case ".ini", ".cfg", ".conf", ".txt":
 		return readINI(file, data)
 	}
 	return nil
@@ -181,7 +181,11 @@ func (r *yamlReader) node(n ast.Node, depth int) *node {
 	case *ast.AliasNode:
 		return r.node(r.anchors[n.Value.String()], depth+1)
 	case *ast.TagNode:
-		return r.node(n.Value, depth+1)
+		v := r.node(n.Value, depth+1)
+		if class, ok := strings.CutPrefix(n.Start.Value, "!new:"); ok && v != nil && v.fields != nil { // of HyperPyYAML
+			v.set("_target_", &node{text: class, at: at})
+		}
+		return v
 	case *ast.MappingNode:
 		m := newMap(at)
 		for _, v := range n.Values {

@@ -176,6 +176,9 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 				l.tool = base
 			}
 			l.script, l.args = f, words[i+1:]
+			if len(l.args) > 0 && strings.HasSuffix(l.args[0], ".py") && entryScore(path.Base(w)) == 0 && entryScore(path.Base(l.args[0])) > 0 {
+				continue // a launcher in Python, such as deepy.py
+			}
 			return true
 		case (w == "-m" || w == "--module") && i+1 < len(words):
 			m := words[i+1]
@@ -428,18 +431,29 @@ func (x *extraction) named(text string, r rank) bool {
 	for _, v := range strings.Split(text, ",") {
 		v = strings.TrimSpace(v)
 		switch path.Ext(v) {
-		case ".yaml", ".yml", ".json", ".toml", ".py", ".cfg", ".ini", ".conf":
-			if f, ok := x.tree.find(x.launch.dir, v); ok {
+		case ".yaml", ".yml", ".json", ".toml", ".py", ".cfg", ".ini", ".conf", ".txt":
+			if f, ok := x.locate(v); ok {
 				x.load(f, r)
 				x.configs = append(x.configs, f)
-				found = true
-			} else if f, ok := x.tree.find(path.Dir(x.launch.script), v); ok {
-				x.load(f, r)
 				found = true
 			}
 		}
 	}
 	return found
+}
+
+// locate returns the file of the folder that an argument names: relative to where the job is launched or to its script, or
+// the only one of that name.
+func (x *extraction) locate(name string) (string, bool) {
+	for _, dir := range []string{x.launch.dir, path.Dir(x.launch.script)} {
+		if f, ok := x.tree.find(dir, name); ok {
+			return f, true
+		}
+	}
+	if path.Ext(name) == ".py" || strings.Contains(name, "/") {
+		return "", false
+	}
+	return x.tree.find(".", "$/"+name)
 }
 
 func (x *extraction) isFolder(dir string) bool {

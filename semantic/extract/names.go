@@ -53,6 +53,8 @@ type fields struct {
 	GPUs         []names             `yaml:"gpus"`
 	Nodes        []names             `yaml:"nodes"`
 	Parameters   map[string][]string `yaml:"parameters"`
+	// Multimodal has keys that only models have which take pictures or sound beside text.
+	Multimodal []string `yaml:"multimodal"`
 }
 
 type knowledge struct {
@@ -178,7 +180,7 @@ var generic = map[string]bool{
 	"checkpoint": true, "checkpoints": true, "ckpt": true, "last": true, "best": true, "latest": true, "data-bin": true, "databin": true, "my_data": true, "custom_dataset": true, "test": true,
 	"val": true, "valid": true, "main": true, "module": true, "jsonl": true, "file": true, "local": true, "src": true, "home": true, "mnt": true, "tmp": true, "content": true, "store": true,
 	"dict": true, "shards": true, "folder": true, "hf": true, "torch": true, "random": true, "synthetic_data": true, "my_dataset": true, "self": true, "config": true, "args": true, "full": true,
-	"trainset": true, "train_dataset": true, "train_data": true, "training_data": true, "x": true, "x_train": true, "generalizedrcnn": true, "encoderdecoder": true, "imageclassifier": true, "litmodel": true, "littransformer": true,
+	"trainset": true, "train_dataset": true, "train_data": true, "training_data": true, "x": true, "x_train": true, "subset": true, "imagenet1k_v1": true, "generalizedrcnn": true, "encoderdecoder": true, "imageclassifier": true, "litmodel": true, "littransformer": true,
 }
 
 // datasetName returns a dataset's name from a value: of a path, the part that is a dataset that is known, or the last that
@@ -198,7 +200,8 @@ func datasetName(text string) string {
 	}
 	hub := strings.Count(text, "/") == 1 && !strings.HasPrefix(text, ".") && !strings.HasPrefix(text, "/") && !strings.HasPrefix(text, "~") && path.Ext(text) == "" && !strings.ContainsAny(text, "$*")
 	parts := strings.Split(strings.Trim(text, "/"), "/")
-	if !strings.Contains(text, "/") && path.Ext(text) == "" {
+	hub = hub && !generic[strings.ToLower(parts[0])]
+	if !strings.Contains(text, "/") && path.Ext(text) == "" && !strings.HasPrefix(text, "PyG-") {
 		if strings.ContainsAny(text, "${*") {
 			return ""
 		}
@@ -212,7 +215,7 @@ func datasetName(text string) string {
 			return trimData(parts[i])
 		}
 	}
-	if hub && !generic[strings.ToLower(parts[0])] && !generic[strings.ToLower(parts[1])] {
+	if hub && !generic[strings.ToLower(parts[1])] {
 		return text
 	}
 	for i := len(parts) - 1; i >= 0; i-- {
@@ -226,6 +229,7 @@ func datasetName(text string) string {
 
 // trimData takes the extensions of data files away, and what Megatron adds to them.
 func trimData(name string) string {
+	name = strings.TrimPrefix(name, "PyG-")
 	for {
 		switch ext := path.Ext(name); strings.ToLower(ext) {
 		case ".yaml", ".yml", ".json", ".jsonl", ".csv", ".tsv", ".txt", ".bin", ".npz", ".npy", ".h5", ".hdf5", ".parquet", ".zip", ".tar", ".gz", ".lmdb", ".idx", ".pkl", ".pt", ".arrow", ".tfrecord":

@@ -58,11 +58,24 @@ func (x *extraction) model() *candidate {
 			continue
 		}
 		c.text = modelName(c.text)
+		if last := c.key[strings.LastIndexByte(c.key, '.')+1:]; (last == "weights" || last == "cfg") && find(facts().models, c.text) == nil {
+			continue
+		}
 		all = append(all, c)
 	}
 	for i := range x.calls {
 		if c := x.modelOf(&x.calls[i]); c != nil {
 			all = append(all, *c)
+		}
+	}
+	for _, s := range x.byName["_target_"] { // a class that a configuration makes
+		if f := find(facts().models, s.value.text); f != nil && f.task != "" && !excluded(s.key) && !isNoModel(s.value.text) && !isPart(s.value.text) {
+			all = append(all, candidate{text: modelName(s.value.text), kind: word, rank: s.rank, weight: -8, at: s.at})
+		}
+	}
+	for _, s := range x.byName["name"] { // what a configuration calls itself
+		if s.key == "name" && s.rank >= configured && find(facts().models, s.value.text) != nil {
+			all = append(all, candidate{text: s.value.text, kind: word, rank: imported, weight: 2, at: s.at})
 		}
 	}
 	for _, s := range x.byName["model"] { // the choice of Hydra's group
@@ -115,7 +128,7 @@ func (x *extraction) modelOf(c *call) *candidate {
 		if !strings.Contains(strings.ToLower(c.target), "model") && !strings.Contains(strings.ToLower(c.target), "net") && c.target != "agent" {
 			from.weight = 4
 		}
-		if strings.HasSuffix(name, "Layer") || strings.HasSuffix(name, "Block") || strings.HasSuffix(name, "Conv") || strings.HasSuffix(name, "Encoder") || strings.HasSuffix(name, "Cell") || strings.HasPrefix(c.callee, "nn.") || strings.HasPrefix(c.callee, "torch.nn.") {
+		if isPart(name) || strings.HasPrefix(c.callee, "nn.") || strings.HasPrefix(c.callee, "torch.nn.") {
 			from.weight = -15
 		}
 	case f != nil && strings.Contains(c.callee, "models."): // torchvision.models.resnet50()
@@ -134,6 +147,16 @@ func asModel(c *candidate) *candidate {
 		c.text = modelName(c.text)
 	}
 	return c
+}
+
+// isPart is whether a class is a part of a model.
+func isPart(class string) bool {
+	for _, end := range []string{"Layer", "Block", "Conv", "Encoder", "Decoder", "Cell", "Head", "Embed", "Embedding"} {
+		if strings.HasSuffix(class, end) {
+			return true
+		}
+	}
+	return false
 }
 
 func isNoModel(class string) bool {

@@ -381,6 +381,11 @@ func (x *extraction) task(r *Result) {
 	if best >= 75 && task != metadata.NLP && task != metadata.Vision { // a library for one thing, with a model that others use, too
 		set(task, at)
 	}
+	for _, c := range x.candidates([]names{{Keys: facts().fields.Multimodal}}) {
+		if c.rank >= configured && c.kind == word {
+			set(metadata.Multimodal, c.at)
+		}
+	}
 	if r.Model.Name != "" {
 		if f := find(facts().models, r.Model.Name); f != nil {
 			set(f.task, r.Sources["model_name"])

@@ -214,8 +214,7 @@ func (x *extraction) loop(s *python.Statement, file string, r rank) {
 		last := c.Args[0]
 		if len(c.Args) > 1 {
 			last = c.Args[1]
-			one := c.Args[0].Kind == python.Number && c.Args[0].Text == "1"
-			if one && last.Kind == python.Binary && last.Text == "+" && last.Args[1].Text == "1" { // range(1, n + 1)
+			if last.Kind == python.Binary && last.Text == "+" && last.Args[1].Text == "1" { // range(1, n + 1)
 				last = last.Args[0]
 			}
 		}
