@@ -112,7 +112,7 @@ func (f *adviseFlags) advise(c *cobra.Command, dirs []string) error {
 			if err != nil {
 				return &usageError{err.Error()}
 			}
-			e, err := f.predict(c.Context(), h, &r)
+			e, err := f.predict(c, h, &r)
 			if err != nil {
 				return err
 			}
@@ -133,15 +133,36 @@ func (f *adviseFlags) advise(c *cobra.Command, dirs []string) error {
 	if f.history == "" {
 		return show(nil)
 	}
-	return withHistory(c, f.history, show)
+	return withHistoryOf(c, f.history, f.models.fingerprints(), show)
 }
 
-// predict returns what a history predicts of a job that is submitted now; nil without a history.
-func (f *adviseFlags) predict(ctx context.Context, h *history.History, r *advice) (*estimate.Estimate, error) {
+// predict returns what a history predicts of a job that is submitted now; nil without a history. If the embedding endpoint has no answer, jobs are
+// compared without it.
+func (f *adviseFlags) predict(c *cobra.Command, h *history.History, r *advice) (*estimate.Estimate, error) {
 	if h == nil {
 		return nil, nil
 	}
 	o := estimate.Default
+	if f.models.fingerprints() == nil {
+		return f.estimate(c.Context(), h, r, o)
+	}
+	o.Threshold = f.models.file.Advise.Threshold
+	e, err := f.estimate(c.Context(), h, r, o)
+	if err == nil {
+		if r.stage == llm.Embedded {
+			r.stage = llm.Embedding
+		}
+		return e, nil
+	}
+	f.models.fellBack(embeddingEndpoint, err)
+	err = withHistory(c, f.history, func(h *history.History) (err error) {
+		e, err = f.estimate(c.Context(), h, r, estimate.Default)
+		return err
+	})
+	return e, err
+}
+
+func (f *adviseFlags) estimate(ctx context.Context, h *history.History, r *advice, o estimate.Options) (*estimate.Estimate, error) {
 	o.Shared = f.queue == ""
 	gpus := f.gpus
 	if gpus == 0 {

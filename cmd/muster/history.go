@@ -17,6 +17,7 @@ import (
 	"github.com/muster-sched/muster/advisor"
 	"github.com/muster-sched/muster/internal/table"
 	"github.com/muster-sched/muster/runlog"
+	"github.com/muster-sched/muster/semantic/embed"
 	"github.com/muster-sched/muster/semantic/estimate"
 	"github.com/muster-sched/muster/semantic/history"
 	"github.com/muster-sched/muster/sim"
@@ -42,12 +43,16 @@ JOBS is the file of a SQLite database.`,
 
 func newHistoryImport() *cobra.Command {
 	var where string
+	var ask llmFlags
 	c := &cobra.Command{
 		Use:   "import DIR|FILE...",
 		Short: "Add jobs that ended, of runs or of another cluster",
 		Long: `Import adds the jobs that ended in folders that muster sim wrote, in the order of
 the arguments. Time 0 of a run is when the last job that the history knows has ended.
-A FILE has jobs as muster history list --json prints them, one JSON object each.`,
+A FILE has jobs as muster history list --json prints them, one JSON object each.
+
+With --llm-config the vectors by which jobs are compared are those of the embedding
+endpoint, for muster advise with the same file. Without it they need no model.`,
 		Example: `  muster sim --workload kant-training --out run
   muster history import run --history jobs.db
   muster history import jobs.jsonl --history jobs.db`,
@@ -58,7 +63,11 @@ A FILE has jobs as muster history list --json prints them, one JSON object each.
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			return withHistory(c, where, func(h *history.History) error {
+			models, err := ask.open(c)
+			if err != nil {
+				return err
+			}
+			return withHistoryOf(c, where, models.fingerprints(), func(h *history.History) error {
 				for _, path := range args {
 					n, err := importJobs(c.Context(), h, path)
 					if err != nil {
@@ -71,6 +80,7 @@ A FILE has jobs as muster history list --json prints them, one JSON object each.
 		},
 	}
 	c.Flags().StringVar(&where, "history", "", historyUsage)
+	ask.register(c)
 	return c
 }
 
@@ -173,10 +183,15 @@ func writeHistory(c *cobra.Command, jobs []history.Job, known int) error {
 
 // withHistory opens a history for what do does with it.
 func withHistory(c *cobra.Command, where string, do func(*history.History) error) error {
+	return withHistoryOf(c, where, nil, do)
+}
+
+// withHistoryOf is withHistory with vectors of an embedder; nil is the one that needs no model.
+func withHistoryOf(c *cobra.Command, where string, by embed.Embedder, do func(*history.History) error) error {
 	if where == "" {
 		return badUsage(c, "--history: expected a file; found nothing")
 	}
-	h, err := history.Open(c.Context(), where, history.Options{})
+	h, err := history.Open(c.Context(), where, history.Options{Embedder: by})
 	if err != nil {
 		return badUsage(c, "--history: %v", err)
 	}

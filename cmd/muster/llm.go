@@ -12,6 +12,8 @@ import (
 	strictly "github.com/muster-sched/muster/api/strict"
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/semantic/agent"
+	"github.com/muster-sched/muster/semantic/consult"
+	"github.com/muster-sched/muster/semantic/embed"
 	"github.com/muster-sched/muster/semantic/llm"
 	"github.com/muster-sched/muster/semantic/redact"
 )
@@ -26,6 +28,9 @@ type llmFile struct {
 		Lines int     `json:"lines,omitempty" min:"10" max:"5000"`
 		Below float64 `json:"below,omitempty" min:"0" max:"1"`
 	} `json:"diagnose,omitempty"`
+	Advise struct {
+		Threshold float64 `json:"threshold,omitempty" min:"0" max:"1"`
+	} `json:"advise,omitempty"`
 	Track struct {
 		Lines int `json:"lines,omitempty" min:"1" max:"200"`
 	} `json:"track,omitempty"`
@@ -91,6 +96,7 @@ func (f *llmFlags) open(c *cobra.Command) (*models, error) {
 	m := &models{stderr: c.ErrOrStderr(), failed: map[string]bool{}}
 	m.file.Redact = redactFile{Emails: redact.Default.Emails, Addresses: redact.Default.Addresses, Hosts: redact.Default.Hosts}
 	m.file.Diagnose.Lines, m.file.Diagnose.Below, m.file.Track.Lines = 200, 0.6, 20
+	m.file.Advise.Threshold = 0.9
 	src, err := strictly.Decode(f.config, data, &m.file)
 	if err != nil {
 		return nil, err
@@ -153,6 +159,14 @@ func (e *endpointFile) client(wrong func(path, format string, args ...any) error
 		return nil, wrong("url", "a URL that begins with http:// or https://, without user, password and query; a key comes from keyEnv or keyFile")
 	}
 	return c, nil
+}
+
+// fingerprints returns what makes vectors of jobs by the embedding endpoint, nil without one.
+func (m *models) fingerprints() embed.Embedder {
+	if m == nil || m.embedding == nil {
+		return nil
+	}
+	return consult.Fingerprints{Embedder: m.embedding, Model: m.file.Embedding.Model, Redact: m.redact}
 }
 
 // fellBack reports once for each endpoint why it has no answer.

@@ -50,7 +50,7 @@ var mayImport = map[string][]string{
 	"semantic/redact":   {},
 	"semantic/numeral":  {},
 	"semantic/agent":    {"semantic/llm", "semantic/metadata", "semantic/numeral", "semantic/redact"},
-	"semantic/consult":  {"semantic/diagnose", "semantic/llm", "semantic/logtext", "semantic/numeral", "semantic/redact", "semantic/track"},
+	"semantic/consult":  {"semantic/diagnose", "semantic/embed", "semantic/llm", "semantic/logtext", "semantic/numeral", "semantic/redact", "semantic/track"},
 	"semantic/embed":    {},
 	"semantic/history":  {"semantic/embed", "semantic/metadata"},
 	"semantic/estimate": {"semantic/history"},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-sched/muster/internal/fakellm"
 	"github.com/muster-sched/muster/semantic/diagnose"
+	"github.com/muster-sched/muster/semantic/embed"
 	"github.com/muster-sched/muster/semantic/llm"
 	"github.com/muster-sched/muster/semantic/redact"
 	"github.com/muster-sched/muster/semantic/track"
@@ -300,5 +301,27 @@ func TestServersThatFail(t *testing.T) {
 		if !errors.As(err, &e) {
 			t.Errorf("error %v", err)
 		}
+	}
+}
+
+func TestFingerprints(t *testing.T) {
+	m, s := model(t, fakellm.Vectors(func(text string) []float32 { return []float32{3, float32(strings.Count(text, "gpt")) * 4} }))
+	f := Fingerprints{Embedder: m, Model: "bge", Redact: redact.Default}
+	got, err := f.Embed(context.Background(), [][]embed.Field{{{Name: "model_name", Value: "gpt"}}, nil, {{Name: "command", Value: "train --store tcp://10.2.3.4:99 --token hf_abcdefghijklmnopqrst"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := [][]float32{{0.6, 0.8}, nil, {1, 0}}; !slices.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("vectors %v, want %v", got, want)
+	}
+	if said := s.Requests()[0].Body.Input; len(said) != 2 || said[0] != "model_name: gpt\n" || said[1] != "command: train --store tcp://<ip-1>:99 --token <secret-1>\n" {
+		t.Errorf("sent %q", said)
+	}
+	if got, err := f.Embed(context.Background(), [][]embed.Field{nil}); err != nil || len(got) != 1 || len(s.Requests()) != 1 {
+		t.Errorf("%v, %v: nothing is asked about nothing", got, err)
+	}
+	m, _ = model(t, fakellm.Drop)
+	if _, err := (Fingerprints{Embedder: m}).Embed(context.Background(), [][]embed.Field{{{Name: "a", Value: "b"}}}); err == nil {
+		t.Error("no answer is one")
 	}
 }

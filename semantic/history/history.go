@@ -162,13 +162,23 @@ func (h *History) reduce(ctx context.Context, added int) error {
 
 // refresh reads what was appended since the last time, here or by another process. h.mu is held.
 func (h *History) refresh(ctx context.Context) error {
-	place, err := h.journal.read(ctx, h.place, h.index.add)
+	place, err := h.journal.read(ctx, h.place, func(r record) { h.index.add(h.local(r)) })
 	if err != nil {
 		return fmt.Errorf("history: %w", err)
 	}
 	h.place = place
 	h.index.keep(h.most)
 	return nil
+}
+
+// local returns a record with a vector that [embed.Hashing] compares, if that is what the history is opened with: it costs nothing, so that jobs
+// which were added by an embedding model are found without it.
+func (h *History) local(r record) record {
+	if hashing, ok := h.embedder.(embed.Hashing); ok && r.embedder != hashing.ID() {
+		vectors, _ := hashing.Embed(context.Background(), [][]embed.Field{r.job.Fields()})
+		r.embedder, r.vector = hashing.ID(), encode(vectors[0])
+	}
+	return r
 }
 
 // Similar returns the jobs that are most like the query's, best first; none is an answer. If there are earlier runs of the same job

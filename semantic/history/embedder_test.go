@@ -1,0 +1,42 @@
+package history
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"github.com/muster-sched/muster/semantic/embed"
+)
+
+// constant is an embedding model to which all jobs are the same.
+type constant struct{}
+
+func (constant) ID() string    { return "constant" }
+func (constant) Weighed() bool { return false }
+func (constant) Embed(_ context.Context, docs [][]embed.Field) ([][]float32, error) {
+	vectors := make([][]float32, len(docs))
+	for i := range vectors {
+		vectors[i] = []float32{1}
+	}
+	return vectors, nil
+}
+
+// Jobs that were added with an embedding model are found without it. Those that were added without are not known to the model.
+func TestOtherEmbedders(t *testing.T) {
+	where := filepath.Join(t.TempDir(), "history.db")
+	model := open(t, where, Options{Embedder: constant{}})
+	add(t, model, training("j1", "resnet50", 0, 60), training("j2", "bert", 0, 60))
+	q := Query{Job: training("new", "resnet50", 100, 0), K: 5, Threshold: 0.75}
+	q.Job.User = "bo" // else j1 is an earlier run of it
+	if got := found(t, model, q); got != "j2 j1" {
+		t.Errorf("the model finds %q, want both", got)
+	}
+	hashing := open(t, where, Options{})
+	if got := found(t, hashing, q); got != "j1" {
+		t.Errorf("without the model %q is found, want the one that is alike", got)
+	}
+	add(t, hashing, training("j3", "resnet18", 0, 61))
+	if got := found(t, model, q); got != "j2 j1" {
+		t.Errorf("the model finds %q, want those it knows", got)
+	}
+}
