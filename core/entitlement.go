@@ -63,14 +63,14 @@ type cohort struct {
 	// entitlement.met.
 	coming     []holding
 	again, met bool
-	changed    bool // units came, went or got another cover since shareOut
+	changed    bool // units came, went or got another cover since shareOut, and that may change what covers others
 	// version is another number whenever what covers its units, or would cover a waiting job, may have changed.
 	version uint64
-	// listed are the units of each cover but the strongest, in their order, as shareOut found.
+	// What follows is listed when it is asked for, as far as lists says: the units of each queue, in tenant.units; the units of each cover
+	// but the strongest, in their order; the running pods of all units by cover (see reclaimable.go).
+	lists  struct{ byTenant, units, pods bool }
 	listed [byNominal][]int32
-	// pods are the running pods of all units by cover, if podsListed: see reclaimable.go.
-	pods       [byNominal + 1][]coveredPod
-	podsListed bool
+	pods   [byNominal + 1][]coveredPod
 }
 
 // holding is what gets quota as one: the minimum of a running gang, or one other pod.
@@ -191,7 +191,8 @@ func (c *entitlement) updateCohort(k *cohort) {
 	if len(k.gone) == 0 && len(k.coming) == 0 {
 		return
 	}
-	k.changed, c.changed = true, true
+	k.unlist()
+	kept := c.withoutGone(k)
 
 	// 1. A holding that demands more than a whole quota also takes it from holdings before it in
 	// the order that came at the same time: these must be assigned quota again.
@@ -206,6 +207,9 @@ func (c *entitlement) updateCohort(k *cohort) {
 			k.units = append(k.units, k.coming[i])
 			c.deal(&k.units[n+i])
 		}
+		if !kept || !c.withLast(k, n) {
+			k.changed, c.changed = true, true
+		}
 		return
 	}
 
@@ -213,6 +217,10 @@ func (c *entitlement) updateCohort(k *cohort) {
 	k.merge()
 	if k.again || len(k.coming) > 0 {
 		c.dealOut(k)
+		kept = false
+	}
+	if !kept {
+		k.changed, c.changed = true, true
 	}
 }
 
@@ -260,9 +268,6 @@ func (c *entitlement) findCohorts() {
 				k = c.cohorts[:n+1][n] // its memory
 			}
 			k = cohort{units: k.units[:0], accounts: k.accounts[:0], tenants: k.tenants[:0], coming: k.coming[:0], gone: k.gone[:0], changed: true, listed: k.listed, pods: k.pods}
-			for of := range k.listed {
-				k.listed[of] = k.listed[of][:0]
-			}
 			c.cohorts = append(c.cohorts, k)
 		}
 		c.cohortOf[q] = n
@@ -370,7 +375,10 @@ func (c *entitlement) updateUnits(k *cohort, j *job) {
 		if fresh = fresh[i:]; len(fresh) > 0 && fresh[0].pod == u.pod {
 			if fresh[0].came == u.came && slices.Equal(fresh[0].demands, u.demands) && slices.Equal(fresh[0].uses, u.uses) {
 				c.mark(u) // 2
-				u.marked, k.changed, c.changed = false, true, true
+				k.unlist()
+				if j.Gang {
+					u.marked, k.changed, c.changed = false, true, true
+				}
 				fresh = fresh[1:]
 				continue
 			}

@@ -46,12 +46,12 @@ func (u *holding) cover() cover {
 
 // tenant is a queue whose jobs have units.
 //
-// Invariant: after shareOut, units, held, nominal and over are what the units say, and claims what the queue
+// Invariant: after shareOut, held, nominal and over are what the units say, and claims what the queue
 // is owed.
 type tenant struct {
 	queue  *quota.Queue
 	cohort int32
-	units  []int32 // in their order, by their places in the cohort
+	units  []int32 // in their order, by their places in the cohort: see unitsOfTenants
 	claims []Milli // by the number of the model or resource: see dividedAs
 	// By the same numbers: what they hold, and the part of it that is within nominal quota.
 	held, nominal []Milli
@@ -180,32 +180,22 @@ func (c *entitlement) claimsChanged(t *tenant) bool {
 //  2. A queue that holds no more than it is owed has all its units within that.
 //  3. Else its other units get what is left, in their order; one that does not fit is skipped. A pod
 //     beyond the minimum of its gang is not better off than the gang.
-//  4. The units that are not within nominal quota are listed.
 func (c *entitlement) shareOutIn(k *cohort) {
 	// 1.
 	divided := c.divided()
 	for _, n := range k.tenants {
 		t := &c.tenants[n]
-		t.units, t.held, t.nominal = t.units[:0], cleared(t.held, divided), cleared(t.nominal, divided)
+		t.held, t.nominal = cleared(t.held, divided), cleared(t.nominal, divided)
 	}
 	for i := range k.units {
 		u := &k.units[i]
-		t := &c.tenants[u.tenant]
-		t.units = append(t.units, int32(i))
-		for _, k := range u.uses {
-			t.held[k.account] += k.amount
-			if u.within {
-				t.nominal[k.account] += k.amount
-			}
-		}
+		c.tenants[u.tenant].hold(u, 1)
 	}
+	k.unlist()
+	c.unitsOfTenants(k)
 	for _, n := range k.tenants {
 		t := &c.tenants[n]
-		t.over = false
-		for m, held := range t.held {
-			t.over = t.over || held > 0 && held > t.claims[m]
-		}
-		if !t.over { // 2.
+		if t.over = t.holdsTooMuch(); !t.over { // 2.
 			for _, n := range t.units {
 				u := &k.units[n]
 				c.markOwed(u, u.within || len(u.uses) > 0)
@@ -227,17 +217,96 @@ func (c *entitlement) shareOutIn(k *cohort) {
 			c.markOwed(u, owed)
 		}
 	}
+}
 
-	// 4. What may be reclaimed.
-	for of := range k.listed {
-		k.listed[of] = k.listed[of][:0]
-	}
-	for i := range k.units {
-		if of := k.units[i].cover(); of < byNominal {
-			k.listed[of] = append(k.listed[of], int32(i))
+// hold counts what a unit holds, and what of it is within nominal quota (by 1), or takes it out (by -1).
+func (t *tenant) hold(u *holding, by Milli) {
+	for _, d := range u.uses {
+		t.held[d.account] += by * d.amount
+		if u.within {
+			t.nominal[d.account] += by * d.amount
 		}
 	}
-	k.podsListed = false
+}
+
+// holdsTooMuch reports whether the units hold more than the queue is owed of a model or resource.
+func (t *tenant) holdsTooMuch() bool {
+	for m, held := range t.held {
+		if held > 0 && held > t.claims[m] {
+			return true
+		}
+	}
+	return false
+}
+
+// withoutGone takes the units that are gone out of what their queues hold, and reports whether what covers the others stays: it does
+// if they were beyond share and their queues hold too much without them, too, or if their queues did not hold too much before.
+func (c *entitlement) withoutGone(k *cohort) bool {
+	if k.changed || !c.shares.count() {
+		return false
+	}
+	for _, at := range k.gone {
+		u := &k.units[at]
+		t := &c.tenants[u.tenant]
+		if u.within || u.owed == t.over || u.job.Gang {
+			return false
+		}
+		if t.hold(u, -1); t.over != t.holdsTooMuch() {
+			return false
+		}
+	}
+	return true
+}
+
+// withLast counts the last units from one on, which have come, into what their queues hold, and reports whether what covers the
+// others stays: it does if their queues do not hold too much with them.
+func (c *entitlement) withLast(k *cohort, from int) bool {
+	for i := from; i < len(k.units); i++ {
+		u := &k.units[i]
+		t := &c.tenants[u.tenant]
+		if t.over || len(t.claims) != c.divided() || len(t.held) != c.divided() {
+			return false
+		}
+		if t.hold(u, 1); t.holdsTooMuch() {
+			return false
+		}
+		c.markOwed(u, u.within || len(u.uses) > 0)
+	}
+	return true
+}
+
+// unlist notes that the lists of a cohort are outdated.
+func (k *cohort) unlist() { k.lists.byTenant, k.lists.units, k.lists.pods = false, false, false }
+
+// unitsOfTenants lists the units of the queues of a cohort.
+func (c *entitlement) unitsOfTenants(k *cohort) {
+	if k.lists.byTenant {
+		return
+	}
+	k.lists.byTenant = true
+	for _, n := range k.tenants {
+		c.tenants[n].units = c.tenants[n].units[:0]
+	}
+	for i := range k.units {
+		t := &c.tenants[k.units[i].tenant]
+		t.units = append(t.units, int32(i))
+	}
+}
+
+// unitsOf returns the units of a cover in their order, by their places.
+func (k *cohort) unitsOf(of cover) []int32 {
+	if !k.lists.units {
+		k.lists.units = true
+		for of := range k.listed {
+			k.listed[of] = k.listed[of][:0]
+		}
+		for i := range k.units {
+			if of := k.units[i].cover(); of < byNominal {
+				k.listed[of] = append(k.listed[of], int32(i))
+			}
+		}
+	}
+	return k.listed[of]
 }
 
 // last yields the units of a cover in all cohorts, the last ones in the order first.
@@ -246,8 +315,9 @@ func (c *entitlement) last(of cover) iter.Seq[*holding] {
 		// The cohorts are in a heap by their last unit that is left.
 		ends := heap[*cohortEnd]{moved: func(*cohortEnd, int) {}, less: func(a, b *cohortEnd) bool { return compareHoldings(a.unit(of), b.unit(of)) > 0 }}
 		for n := range c.cohorts {
-			if k := &c.cohorts[n]; len(k.listed[of]) > 0 {
-				ends.push(&cohortEnd{k, len(k.listed[of]) - 1})
+			k := &c.cohorts[n]
+			if last := len(k.unitsOf(of)) - 1; last >= 0 {
+				ends.push(&cohortEnd{k, last})
 			}
 		}
 		for len(ends.items) > 0 {
@@ -413,6 +483,7 @@ func (c *entitlement) owesBefore(j *job, uses []demand) bool {
 	if len(uses) == 0 || !fitsIn(c.rest, uses) {
 		return false
 	}
+	c.unitsOfTenants(&c.cohorts[t.cohort])
 	for _, n := range t.units {
 		u := &c.cohorts[t.cohort].units[n]
 		if u.job != j && byKey(u.job, j) > 0 {

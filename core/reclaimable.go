@@ -26,8 +26,8 @@ type coveredPod struct {
 // listedPods returns the running pods of a cohort with a cover, in no order. After entitlement.shareOut, they are
 // listed when they are asked for first.
 func (c *entitlement) listedPods(k *cohort, of cover) []coveredPod {
-	if !k.podsListed {
-		k.podsListed = true
+	if !k.lists.pods {
+		k.lists.pods = true
 		c.listPods(k)
 	}
 	return k.pods[of]
