@@ -52,7 +52,7 @@ var benchmarks = []benchmark{
 	{name: "ImpossibleGang/gpus=2048", run: impossibleGang},
 	{name: "Churn/load=95", run: churn},
 	{name: "Waiting", sizes: []int{400, 4000}, run: waiting(asItIs)},
-	{name: "WaitingFair", sizes: []int{400, 4000}, run: waiting(withFairShares)},
+	{name: "WaitingByQuota", sizes: []int{400, 4000}, run: waiting(withoutShares)},
 	{name: "WaitingLongTerm", sizes: []int{400, 4000}, run: waiting(withLeases)},
 	{name: "Reclaim", sizes: []int{500}, fixed: true, run: reclaim},
 	{name: "ReclaimGang/gpus=2000", sizes: []int{500}, fixed: true, run: reclaimGang},

@@ -70,12 +70,12 @@ func waiting(change func(*core.Policy)) func(int) (measure, error) {
 }
 
 // The changes of the benchmarks.
-func asItIs(*core.Policy)           {}
-func withFairShares(p *core.Policy) { p.Queueing.FairShare = true }
+func asItIs(*core.Policy)          {}
+func withoutShares(p *core.Policy) { p.Queueing.FairShare = false }
 
-// withLeases lets queues and jobs take turns by the GPU time that they received, in leases of 15 minutes.
+// withLeases lets queues and jobs take turns by the GPU time that they received, in leases of 15 minutes, in place of fair shares.
 func withLeases(p *core.Policy) {
-	p.Queueing.Order, p.Fairness.Lease = core.LongTermFairness, 900*core.Second
+	p.Queueing.FairShare, p.Queueing.Order, p.Fairness.Lease = false, core.LongTermFairness, 900*core.Second
 }
 
 // newBacklog fills a cluster, and lets an hour pass, after which all may be evicted.

@@ -309,7 +309,7 @@ func (f *fields) weight(key string, spec map[string]any) {
 		f.qs.refuse(f.name(key), fmt.Sprintf("a weight is a whole number from 0 to 1000000; found %s: multiply those of all its siblings", decimal(w)))
 	default:
 		spec["weight"] = w / 1000
-		f.qs.note(f.name(key), "counts under a policy with queueing.fairShare")
+		f.qs.note(f.name(key), "counts under a policy with queueing.fairShare, such as default")
 	}
 }
 

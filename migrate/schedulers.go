@@ -18,7 +18,7 @@ func (qs *Queues) kai(f *fields) queue {
 	}
 	if p, ok := f.amount("priority"); ok {
 		spec["priority"] = p / 1000
-		qs.note(f.name("priority"), "counts under a policy with queueing.fairShare")
+		qs.note(f.name("priority"), "counts under a policy with queueing.fairShare, such as default")
 	}
 	for _, key := range []string{"preemptMinRuntime", "reclaimMinRuntime"} {
 		f.instead(key, "one minimum run time holds for all queues, preemption.minRuntime of the policy; a job sets its own with muster.sh/min-runtime")
@@ -198,7 +198,7 @@ func (qs *Queues) volcano(f *fields) queue {
 	f.weight("weight", spec)
 	if p, ok := f.amount("priority"); ok {
 		spec["priority"] = p / 1000
-		qs.note(f.name("priority"), "counts under a policy with queueing.fairShare")
+		qs.note(f.name("priority"), "counts under a policy with queueing.fairShare, such as default")
 	}
 	keeps := f.m["reclaimable"] == false
 	as[bool](f, "reclaimable", "true or false")

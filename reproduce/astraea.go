@@ -194,7 +194,7 @@ func (a *fairArm) run(ctx context.Context, seed uint64) (fairRun, error) {
 	if err != nil {
 		return fairRun{}, err
 	}
-	if a.policy.Queueing.FairShare {
+	if a.name == "WeightedShare" {
 		for i := range cluster.Queues { // a queue is owed a share if it has a quota, be it of nothing
 			cluster.Queues[i].Quota = []core.Quota{{Model: "*", BorrowingLimit: core.Unlimited, LendingLimit: core.Unlimited}}
 		}
