@@ -24,7 +24,7 @@ import (
 )
 
 // historyUsage says what a history may be.
-const historyUsage = "the history of finished `JOBS`: a file, which is created if there is none"
+const historyUsage = "the history of finished `JOBS`: a file, which is created if there is none, or the URL of a PostgreSQL database or a Redis server"
 
 func newHistory() *cobra.Command {
 	c := &cobra.Command{
@@ -33,8 +33,10 @@ func newHistory() *cobra.Command {
 		Long: `History keeps what is known of finished jobs: who submitted them, what they trained,
 on what, for how long. muster sim --advisor history predicts run times from them.
 
-JOBS is the file of a SQLite database.`,
+JOBS is the file of a SQLite database, a postgres:// URL, or a redis:// URL (rediss://
+with TLS).`,
 		Example: `  muster history import run --history jobs.db
+  muster history list --history postgres://muster@db/jobs
   muster history list --history jobs.db`,
 	}
 	c.AddCommand(newHistoryImport(), newHistoryList())
@@ -189,7 +191,7 @@ func withHistory(c *cobra.Command, where string, do func(*history.History) error
 // withHistoryOf is withHistory with vectors of an embedder; nil is the one that needs no model.
 func withHistoryOf(c *cobra.Command, where string, by embed.Embedder, do func(*history.History) error) error {
 	if where == "" {
-		return badUsage(c, "--history: expected a file; found nothing")
+		return badUsage(c, "--history: expected a file or a URL; found nothing")
 	}
 	h, err := history.Open(c.Context(), where, history.Options{Embedder: by})
 	if err != nil {

@@ -3,6 +3,9 @@ package history
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -10,6 +13,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/muster-sched/muster/semantic/metadata"
 )
@@ -25,6 +31,67 @@ type store struct {
 var stores = []store{
 	{name: "memory", where: func(*testing.T) string { return "memory:" }, alone: true},
 	{name: "sqlite", where: func(t *testing.T) string { return filepath.Join(t.TempDir(), "history.db") }},
+	{name: "postgres", where: emptySchema},
+	{name: "redis", where: emptyStream},
+}
+
+// server returns the URL of a server that the tests may use, and skips the test if there is none.
+func server(t *testing.T, variable string) *url.URL {
+	t.Helper()
+	where := os.Getenv(variable)
+	if where == "" {
+		t.Skipf("%s is not set: it would be the URL of a server to test with", variable)
+	}
+	u, err := url.Parse(where)
+	if err != nil {
+		t.Fatalf("%s: %v", variable, err)
+	}
+	return u
+}
+
+// with returns the URL with another parameter.
+func with(u *url.URL, name, value string) string {
+	changed, query := *u, u.Query()
+	query.Set(name, value)
+	changed.RawQuery = query.Encode()
+	return changed.String()
+}
+
+// emptySchema returns the URL of a new schema of a PostgreSQL database.
+func emptySchema(t *testing.T) string {
+	u := server(t, "MUSTER_TEST_POSTGRES")
+	name := fmt.Sprintf("muster_test_%d", rand.Uint64())
+	do := func(statement string) {
+		db, err := pgx.Connect(context.Background(), u.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close(context.Background())
+		if _, err := db.Exec(context.Background(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do("CREATE SCHEMA " + name)
+	t.Cleanup(func() { do("DROP SCHEMA " + name + " CASCADE") })
+	return with(u, "search_path", name)
+}
+
+// emptyStream returns the URL of a new stream of a Redis server.
+func emptyStream(t *testing.T) string {
+	u := server(t, "MUSTER_TEST_REDIS")
+	key := fmt.Sprintf("muster:test:%d", rand.Uint64())
+	options, err := redis.ParseURL(u.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		client := redis.NewClient(options)
+		defer client.Close()
+		if err := client.Del(context.Background(), key).Err(); err != nil {
+			t.Error(err)
+		}
+	})
+	return with(u, "key", key)
 }
 
 // day is the time of the jobs here: minutes after it.

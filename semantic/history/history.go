@@ -68,8 +68,8 @@ type Options struct {
 	Most int
 }
 
-// Open opens a history: a postgres:// or redis:// URL, the file of a SQLite database, which it creates if there is none, or
-// "memory:", which is empty and forgotten on Close.
+// Open opens a history: that of a postgres:// or redis:// URL (rediss:// with TLS), the file of a SQLite database, which it creates
+// if there is none, or "memory:", which is empty and forgotten on Close.
 func Open(ctx context.Context, where string, o Options) (*History, error) {
 	if o.Embedder == nil {
 		o.Embedder = embed.Hashing{}
@@ -90,8 +90,12 @@ func Open(ctx context.Context, where string, o Options) (*History, error) {
 		err = fmt.Errorf("expected the file or URL of a history; found nothing")
 	case where == "memory:":
 		j = &memory{}
+	case scheme == "postgres", scheme == "postgresql":
+		j, err = openPostgres(ctx, where)
+	case scheme == "redis", scheme == "rediss":
+		j, err = openRedis(ctx, where)
 	case hasScheme:
-		err = fmt.Errorf("expected a file; found the scheme %q", scheme)
+		err = fmt.Errorf("expected a file, or a URL of postgres:// or redis://; found the scheme %q", scheme)
 	default:
 		j, err = openSQLite(ctx, where)
 	}
