@@ -17,7 +17,7 @@ type node struct {
 	fields map[string]*node // of a map; nil otherwise
 	items  []*node
 	list   bool
-	text   string
+	scalar string
 	at     string // file:line
 	rank   rank   // where it was set by something other than the file
 }
@@ -38,6 +38,14 @@ func (n *node) get(key string) *node {
 		n, key = n.fields[first], rest
 	}
 	return n
+}
+
+// text returns the scalar at a path of keys, or nothing.
+func (n *node) text(key string) string {
+	if v := n.get(key); v != nil {
+		return v.scalar
+	}
+	return ""
 }
 
 // put sets what stands at a path of keys, and makes the maps on the way.
@@ -183,7 +191,7 @@ func (r *yamlReader) node(n ast.Node, depth int) *node {
 	case *ast.TagNode:
 		v := r.node(n.Value, depth+1)
 		if class, ok := strings.CutPrefix(n.Start.Value, "!new:"); ok && v != nil && v.fields != nil { // of HyperPyYAML
-			v.set("_target_", &node{text: class, at: at})
+			v.set("_target_", &node{scalar: class, at: at})
 		}
 		return v
 	case *ast.MappingNode:
@@ -205,11 +213,11 @@ func (r *yamlReader) node(n ast.Node, depth int) *node {
 		}
 		return l
 	case *ast.LiteralNode:
-		return &node{text: n.Value.Value, at: at}
+		return &node{scalar: n.Value.Value, at: at}
 	case *ast.NullNode:
 		return &node{at: at}
 	case ast.ScalarNode:
-		return &node{text: n.GetToken().Value, at: at}
+		return &node{scalar: n.GetToken().Value, at: at}
 	}
 	return nil
 }
@@ -277,11 +285,11 @@ func readJSON(file string, data []byte) *node {
 			_, err = d.Token()
 			return l
 		case string:
-			return &node{text: t, at: at()}
+			return &node{scalar: t, at: at()}
 		case json.Number:
-			return &node{text: t.String(), at: at()}
+			return &node{scalar: t.String(), at: at()}
 		case bool:
-			return &node{text: map[bool]string{true: "true", false: "false"}[t], at: at()}
+			return &node{scalar: map[bool]string{true: "true", false: "false"}[t], at: at()}
 		}
 		return &node{at: at()}
 	}
@@ -348,7 +356,7 @@ func tomlValue(v *unstable.Node, at string, depth int) *node {
 			n.put(strings.Join(parts, "."), tomlValue(c.Node().Value(), at, depth+1))
 		}
 	default:
-		n.text = string(v.Data)
+		n.scalar = string(v.Data)
 	}
 	return n
 }
@@ -370,7 +378,7 @@ func readINI(file string, data []byte) *node {
 			continue
 		}
 		text, _, _ := strings.Cut(line[n+1:], " #")
-		all.put(section+strings.TrimSpace(line[:n]), &node{text: strings.Trim(strings.TrimSpace(text), `"'`), at: where(file, i+1)})
+		all.put(section+strings.TrimSpace(line[:n]), &node{scalar: strings.Trim(strings.TrimSpace(text), `"'`), at: where(file, i+1)})
 	}
 	return all
 }
@@ -399,14 +407,14 @@ func (x *extraction) flatten(n *node, prefix string, r rank) {
 					x.flatten(item, prefix, r)
 				}
 			case !item.list && len(all) < 8:
-				all = append(all, item.text)
+				all = append(all, item.scalar)
 			}
 		}
 		if len(all) > 0 {
 			x.add(setting{key: prefix, value: value{strings.Join(all, ", "), word}, rank: r, at: n.at})
 		}
 	default:
-		x.add(setting{key: prefix, value: parse(n.text), rank: r, at: n.at})
+		x.add(setting{key: prefix, value: parse(n.scalar), rank: r, at: n.at})
 	}
 }
 
@@ -442,7 +450,7 @@ func (x *extraction) based(file string, depth int) *node {
 				bases = []*node{v}
 			}
 			for _, b := range bases {
-				if f, ok := x.tree.find(path.Dir(file), b.text); ok && f != file && b.text != "" {
+				if f, ok := x.tree.find(path.Dir(file), b.scalar); ok && f != file && b.scalar != "" {
 					if base := x.based(f, depth+1); base != nil && base.fields != nil {
 						all.merge(base)
 					}

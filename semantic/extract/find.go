@@ -187,15 +187,15 @@ func (x *extraction) container(n *node, f string, replicas, depth int) bool {
 		return false
 	}
 	for _, key := range []string{"replicas", "parallelism"} {
-		if r := n.get(key); r != nil && count(r.text) > 0 {
-			replicas = count(r.text)
+		if r := n.get(key); r != nil && count(r.scalar) > 0 {
+			replicas = count(r.scalar)
 		}
 	}
 	var words []string
 	for _, key := range []string{"command", "args"} {
 		if c := n.get(key); c != nil {
 			for _, i := range c.items {
-				words = append(words, i.text)
+				words = append(words, i.scalar)
 			}
 		}
 	}
@@ -206,7 +206,7 @@ func (x *extraction) container(n *node, f string, replicas, depth int) bool {
 		}
 		if x.follow(&l, words, 0) {
 			if limits := n.get("resources.limits"); limits != nil && limits.fields["nvidia.com/gpu"] != nil {
-				l.perNode = count(limits.fields["nvidia.com/gpu"].text)
+				l.perNode = count(limits.fields["nvidia.com/gpu"].scalar)
 				l.nodes = replicas
 			}
 			x.launch = l

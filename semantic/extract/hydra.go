@@ -88,7 +88,7 @@ func (x *extraction) compose(h *hydraMain, args []argument) {
 		c.file(all, path.Join(e.group, e.name), packageOf(e.group), 0)
 	}
 	for _, a := range values {
-		all.put(strings.TrimPrefix(a.key, "+"), &node{text: strings.Trim(a.value, `"'`), at: x.launch.at, rank: commanded})
+		all.put(strings.TrimPrefix(a.key, "+"), &node{scalar: strings.Trim(a.value, `"'`), at: x.launch.at, rank: commanded})
 	}
 	interpolate(all, all, 0)
 	x.flatten(all, "", configured)
@@ -133,11 +133,11 @@ func entries(n *node) []entry {
 	}
 	for _, item := range d.items {
 		if item.fields == nil {
-			all = append(all, entry{name: item.text, self: item.text == "_self_", absolute: strings.HasPrefix(item.text, "/")})
+			all = append(all, entry{name: item.scalar, self: item.scalar == "_self_", absolute: strings.HasPrefix(item.scalar, "/")})
 			continue
 		}
 		for _, k := range item.keys {
-			e := entry{name: item.fields[k].text}
+			e := entry{name: item.fields[k].scalar}
 			key, o := strings.CutPrefix(k, "override ")
 			key = strings.TrimPrefix(key, "optional ")
 			e.override = o
@@ -145,7 +145,7 @@ func entries(n *node) []entry {
 			e.absolute = strings.HasPrefix(e.group, "/")
 			if l := item.fields[k]; l.list { // several of one group
 				for _, i := range l.items {
-					e.name = i.text
+					e.name = i.scalar
 					all = append(all, e)
 				}
 				continue
@@ -268,7 +268,7 @@ func (c *composition) entry(all *node, file string, e entry, pkg string, depth i
 	}
 	if group != "" {
 		key := group[strings.LastIndexByte(group, '/')+1:]
-		c.groups.set("group."+key, &node{text: path.Base(at), at: where(file, 1)})
+		c.groups.set("group."+key, &node{scalar: path.Base(at), at: where(file, 1)})
 	}
 	c.file(all, at, sub, depth+1)
 }
@@ -313,8 +313,8 @@ func interpolate(root, n *node, depth int) {
 		for _, i := range n.items {
 			interpolate(root, i, depth+1)
 		}
-	case strings.Contains(n.text, "${"):
-		n.text = resolved(root, n.text, 0)
+	case strings.Contains(n.scalar, "${"):
+		n.scalar = resolved(root, n.scalar, 0)
 	}
 }
 
@@ -341,7 +341,7 @@ func resolved(root *node, text string, depth int) string {
 			if target == nil || target.fields != nil || target.list {
 				return text
 			}
-			value = resolved(root, target.text, depth+1)
+			value = resolved(root, target.scalar, depth+1)
 			if strings.Contains(value, "${") {
 				return text
 			}

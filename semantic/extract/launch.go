@@ -164,7 +164,7 @@ var launchers = map[string]bool{
 // follow finds what the words of a command launch, through wrappers such as srun and torchrun.
 func (x *extraction) follow(l *launch, words []string, depth int) bool {
 	var options []string // of launchers
-	defer func() { l.launcher(options) }()
+	defer func() { x.launcher(l, options) }()
 	for i := 0; i < len(words); i++ {
 		w := words[i]
 		base := path.Base(w)
@@ -270,7 +270,7 @@ func (x *extraction) moduleLaunch(l *launch, module string, args []string) bool 
 }
 
 // launcher notes on how many GPUs the options of launchers start the script.
-func (l *launch) launcher(words []string) {
+func (x *extraction) launcher(l *launch, words []string) {
 	launched := map[string]bool{}
 	for _, w := range words {
 		launched[w] = true
@@ -281,8 +281,15 @@ func (l *launch) launcher(words []string) {
 	}
 	for _, a := range split(words, nil) {
 		n := count(a.value)
-		if normal(a.key) == "mixed_precision" {
+		switch normal(a.key) {
+		case "mixed_precision":
 			l.precision = a.value
+		case "config_file": // of accelerate
+			if f, ok := x.tree.find(l.dir, a.value); ok {
+				if c := x.config(f); c != nil {
+					l.gpus, l.nodes, l.precision = count(c.text("num_processes")), count(c.text("num_machines")), c.text("mixed_precision")
+				}
+			}
 		}
 		if n == 0 {
 			continue

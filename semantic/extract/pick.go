@@ -47,7 +47,7 @@ func pick(all []candidate, of []known) *candidate {
 
 // noModel has endings of the names of classes that are part of a job, and no model.
 var noModel = []string{"Tokenizer", "TokenizerFast", "Processor", "FeatureExtractor", "Scheduler", "Dataset", "Datasets", "DataModule", "Loss", "Collator", "Transform", "Callback", "Metric", "Optimizer", "Trainer", "Arguments",
-	"Parser", "Logger", "Sampler", "Loader", "DataLoader", "Writer", "Adam", "AdamW", "SGD", "Sequential", "Module", "ModuleList", "Parallel", "DistributedDataParallel", "DataParallel", "Runner", "Path", "Error", "Generator",
+	"Parser", "Logger", "Sampler", "Loader", "DataLoader", "Writer", "Adam", "AdamW", "SGD", "Sequential", "Module", "ModuleList", "Parallel", "DistributedDataParallel", "DataParallel", "DDP", "FSDP", "Runner", "Path", "Error", "Generator",
 	"Env", "Buffer", "Wrapper", "Evaluator", "Checkpoint", "Engine", "Accelerator", "Namespace", "Environment", "Quantization", "BitsAndBytesConfig", "LoraConfig", "Compose", "Monitor", "Counter", "Manager", "Pipeline"}
 
 // model resolves the model's name.
@@ -89,7 +89,11 @@ func (x *extraction) model() *candidate {
 		}
 	}
 	if f := find(facts().models, scriptName(x.launch.script)); f != nil {
-		all = append(all, candidate{text: f.name, rank: declared, weight: 3, at: x.launch.script})
+		name := strings.Trim(f.is.FindString(strings.ToLower(scriptName(x.launch.script))), "_-")
+		if plain(name) == plain(f.name) {
+			name = f.name
+		}
+		all = append(all, candidate{text: name, kind: word, rank: declared, weight: 3, at: x.launch.script})
 	}
 	return pick(all, facts().models)
 }
@@ -133,6 +137,8 @@ func (x *extraction) modelOf(c *call) *candidate {
 		}
 	case f != nil && strings.Contains(c.callee, "models."): // torchvision.models.resnet50()
 		from.weight = 8
+	case strings.HasPrefix(c.callee, "nn.") || strings.HasPrefix(c.callee, "torch.nn."):
+		return nil
 	case upper && slices.Contains([]string{"model", "net", "network", "self.model", "model_g", "generator", "agent", "policy"}, c.target):
 		from.weight = 0
 	default:

@@ -148,12 +148,15 @@ func (x *extraction) iterations(r *Result) {
 	r.Sources["iter_type"] = r.Sources["iters"]
 }
 
-// duration reads a duration of Composer: 10ep, 4800ba, 1000000tok, 500sp.
+// duration reads a duration of Composer: 10ep, 4800ba, 1000000tok, 500sp. A large number alone counts steps.
 func duration(text string) (string, metadata.Unit) {
 	for suffix, unit := range map[string]metadata.Unit{"ep": metadata.Epoch, "ba": metadata.Step, "tok": metadata.Token, "sp": metadata.Sample} {
 		if n, ok := strings.CutSuffix(text, suffix); ok {
 			return n, unit
 		}
+	}
+	if n, ok := positive(text); ok && n > 1000 { // of OLMo
+		return text, metadata.Step
 	}
 	return "", ""
 }

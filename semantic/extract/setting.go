@@ -51,6 +51,7 @@ type setting struct {
 	at    string
 	order int
 	via   string // the key of the setting from which the value was taken, if it was computed from one
+	call  bool   // it is an argument of a call
 	// function has the function to which the value is passed, if that is no class: most of these are not about the job.
 	function string
 }
@@ -141,7 +142,7 @@ func (x *extraction) compute(s *setting) value {
 	e := evaluation{x: x, file: s.file, from: map[*setting]bool{s: true}, budget: 200}
 	v := e.value(s.expr)
 	s.value, s.expr, s.via = v, nil, e.via
-	if e.best > s.rank { // a value that is passed on counts as what it was
+	if e.best > s.rank || e.best == local && s.rank == passed { // a value that is passed on counts as what it was
 		s.rank, s.at = e.best, e.at
 	}
 	return v
@@ -198,6 +199,9 @@ func (e *evaluation) value(p *python.Expr) value {
 		}
 	case python.Choice: // where only one of both can be known, it is the default
 		a, b := e.value(&p.Args[0]), e.value(&p.Args[2])
+		if hasGPU(&p.Args[1]) {
+			return a
+		}
 		if a.kind == unknown {
 			return b
 		}
@@ -208,6 +212,14 @@ func (e *evaluation) value(p *python.Expr) value {
 		return e.call(p)
 	}
 	return value{}
+}
+
+// hasGPU is whether a condition asks for a GPU: a job of a cluster has one.
+func hasGPU(when *python.Expr) bool {
+	if when.Kind == python.Binary && when.Text == "and" {
+		return hasGPU(&when.Args[0])
+	}
+	return strings.HasSuffix(when.Callee(), "cuda.is_available")
 }
 
 func (e *evaluation) name(name string) value {
@@ -240,12 +252,15 @@ func (x *extraction) lookup(name, file string, from map[*setting]bool) *setting 
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	plain := last == name
 	var best *setting
-	score := -1
+	score := -100
 	for _, s := range x.byName[last] {
 		if from[s] || plain && s.file != file && s.rank < configured {
 			continue
 		}
-		sc := int(s.rank)*4 + 0
+		sc := int(s.rank) * 4
+		if s.call { // args.lr is rather an option than the lr of a call
+			sc -= 12
+		}
 		if s.key == name || strings.HasSuffix(name, "."+s.key) || strings.HasSuffix(s.key, "."+name) {
 			sc += 2
 		}

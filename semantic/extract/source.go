@@ -150,6 +150,10 @@ func (x *extraction) statement(s *python.Statement, file string, r rank) {
 	case python.For:
 		x.loop(s, file, in)
 	case python.Def:
+		// Fire makes options of the parameters of any function.
+		if !launched(s) && in == declared && x.words["fire"].at == "" {
+			in = local
+		}
 		if launched(s) || strings.HasPrefix(s.Target, "train") || s.Target == "main" || s.Target == "run" {
 			for i := range s.Params {
 				p := &s.Params[i]
@@ -276,7 +280,7 @@ func (x *extraction) call(c *python.Expr, s *python.Statement, file string, r ra
 			continue
 		}
 		if v := &c.Named[i]; v.Kind != python.Dict {
-			x.add(setting{key: key + "." + k, expr: v, file: file, rank: p, at: where(file, v.Line), function: function})
+			x.add(setting{key: key + "." + k, expr: v, file: file, rank: p, at: where(file, v.Line), call: true, function: function})
 		} else {
 			x.assign(key+"."+k, v, file, p, 0)
 		}
