@@ -125,6 +125,9 @@ type Job struct {
 	// NeverOnLent jobs are not put on the GPUs that pods on standby lend: a kubelet counts their
 	// GPUs, and has none left there.
 	NeverOnLent bool
+	// Lends says that pods of the HP job will be on standby at times. Policies that score nodes place
+	// them together, so that what they lend is in large pieces: see place/together.go.
+	Lends bool
 	// NeverRestarts jobs do not stop and start again elsewhere so that another job has room.
 	// They may be evicted for others like any job.
 	NeverRestarts bool

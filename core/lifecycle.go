@@ -135,6 +135,7 @@ func (e *Engine) submit(now Time, spec Job) error {
 	// then it must not go back to the nodes that it left.
 	e.jobs.add(j)
 	e.state.SetSpot(j.slot, j.Class == LP)
+	e.state.SetLends(j.slot, j.lends())
 	e.affinities.repel(j.Tasks, 1)
 	e.affinities.label(j, nil)
 	q.Jobs++

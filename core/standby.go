@@ -60,6 +60,9 @@ func (j *job) borrowsDevices() bool {
 	return j.Class == LP && !j.NeverOnLent && !j.pinned && !j.Foreign && j.MinRuntime == 0
 }
 
+// lends reports whether pods of the job are expected to be on standby.
+func (j *job) lends() bool { return j.Lends && j.Class == HP }
+
 // beginStandby handles pods that are on standby from now on.
 func (e *Engine) beginStandby(now Time, ev StandbyBegan) error {
 	// 1. Everything is checked before anything changes.

@@ -33,7 +33,7 @@ func (us *units) prepareTurn(j *job, at turn) candidate {
 	*u = place.Unit{
 		Job: j.slot, Strategy: us.policy.strategy(j), Whole: j.whole(),
 		Inference: j.Kind == Inference, Exclusive: us.policy.Zone.Exclusive,
-		Required: -1, Preferred: -1, Spread: len(j.pods) > 1, LP: j.Class == LP,
+		Required: -1, Preferred: -1, Spread: len(j.pods) > 1, LP: j.Class == LP, Lends: j.lends(),
 	}
 	us.preferLent(j)
 	terms := us.affinities.constrain(j)

@@ -265,7 +265,7 @@ func readJob(l *line, tasks []*line, now core.Time) core.Job {
 		Name: l.name, Queue: l.word("queue", "q"), User: l.word("user", ""), Gang: l.flag("gang"),
 		Kind: core.Kind(l.oneOf("kind", core.Kinds[:], 0)), Class: core.Class(l.oneOf("class", []string{"HP", "LP"}, 0)),
 		Priority: int32(l.number("priority", 0)), Locked: l.flag("locked"), NotPreemptible: l.flag("notpreemptible"), NeverPreempts: l.flag("neverpreempts"),
-		NeverOnLent: l.flag("neveronlent"), NeverRestarts: l.flag("neverrestarts"),
+		NeverOnLent: l.flag("neveronlent"), Lends: l.flag("lends"), NeverRestarts: l.flag("neverrestarts"),
 		Mobility: core.Mobility(l.oneOf("mobility", core.Mobilities[:], 0)),
 		Foreign:  l.flag("foreign"),
 		Topology: core.TopologyRequest{Required: l.word("required", ""), Preferred: l.word("preferred", ""), Closeness: l.milli("closeness", 0)},

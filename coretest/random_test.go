@@ -269,6 +269,7 @@ func (s *story) submit() {
 	if j.Gang && s.chance(3) {
 		j.Topology.Closeness = pick[int64](s, 50, 250, 1500)
 	}
+	j.Lends = j.Class == core.HP && s.jobs%3 == 0
 	s.Must(core.JobSubmitted{Job: j})
 }
 

@@ -45,7 +45,7 @@ func (s *story) standbyEvent() {
 	n := s.Twin.node(name)
 	switch k := s.up(40); {
 	case k < 6: // an owner
-		s.lendJob(core.Job{Class: core.HP, Priority: int32(s.up(2))}, core.Task{
+		s.lendJob(core.Job{Class: core.HP, Priority: int32(s.up(2)), Lends: s.chance(2)}, core.Task{
 			Pods: 1, Request: core.Request{GPU: core.Milli(1+s.up(3)) * core.WholeGPU, CPUMilli: int64(s.up(7)) * 1000, MemMiB: int64(s.up(12))},
 		})
 	case k < 8: // HP without GPUs

@@ -409,6 +409,7 @@ func (r *run) submit(now core.Time, j workload.Job) error {
 	if j.Checkpoint == 0 {
 		j.Checkpoint = r.Models.Checkpoint
 	}
+	j.Lends = j.Lends || len(j.Standby) > 0
 	if !r.queues[j.Queue] {
 		r.queues[j.Queue] = true
 		if err := r.tell(now, core.QueueSet{Queue: core.Queue{Name: j.Queue, Weight: 1}}); err != nil {

@@ -172,6 +172,7 @@ const (
 	StandbyUntilAnnotation = "muster.sh/standby-until"
 	// StandbyKeepsAnnotation is what the pod keeps of the CPU and memory that it requests, as in
 	// "cpu=1,memory=2Gi": it lends the rest too, from when it is resized to that. Default: all.
+	// A pod that has it from the start is placed beside others that will lend, too.
 	StandbyKeepsAnnotation = "muster.sh/standby-keeps"
 	// StandbyAnnotation has the reason of the condition, for the containers to read.
 	StandbyAnnotation = "muster.sh/standby"

@@ -72,6 +72,7 @@ type State struct {
 	many      int                // pods that are a crowd
 	spot      []bool             // by job: its pods are LP
 	evictions []int32            // by node, since it was first added: see CountEvictions
+	lends     []bool             // by job: its pods are expected to lend their devices, see SetLends
 	// lentOf has the lent node of each node of which pods have ever lent devices, loans what such a node has.
 	lentOf map[NodeID]NodeID
 	loans  map[NodeID]*loan

@@ -20,14 +20,15 @@ type Placer struct {
 	Wanted func(model string, lp bool) int64
 	// Role says what the owner of a pod is to jobs without GPUs, and GPUUse the share, in
 	// thousandths, that jobs with GPUs use of the cores that they request: for [LeastHarm].
-	Role    func(job int32) Role
-	GPUUse  int64
-	scorers [numStrategies]scorer // made when first asked for
-	spot    [2]*spotRank          // for HP and for LP pods
-	shapes  map[shapeKey]*Shape   // compiled in epoch
-	fields  []*field
-	epoch   uint64
-	drawn   uint64 // random numbers drawn
+	Role      func(job int32) Role
+	GPUUse    int64
+	scorers   [numStrategies]scorer // made when first asked for
+	spot      [2]*spotRank          // for HP and for LP pods
+	togethers []*together           // made when first asked for
+	shapes    map[shapeKey]*Shape   // compiled in epoch
+	fields    []*field
+	epoch     uint64
+	drawn     uint64 // random numbers drawn
 	// out collects what was placed for the current unit.
 	out []Placed
 	// last is where the last pod of the unit went, -1 at first.
@@ -303,7 +304,7 @@ func (p *Placer) findBest(u *Unit, sh *Shape, st stage, accept func(cluster.Node
 	if st.strategy == Random {
 		return p.anyNode(sh, st.pools, accept)
 	}
-	by := p.scorer(st.strategy, u)
+	by := p.lendTogether(p.scorer(st.strategy, u), u, sh)
 	if allowed := accept; allowed != nil {
 		// Nodes that have filled up since they were ranked are found here: see [ranking].
 		accept = func(id cluster.NodeID) bool { return p.hasRoom(id, sh) && allowed(id) }

@@ -175,7 +175,11 @@ func (p *Placer) rank(sh *Shape, pools []*cluster.Pool, by scorer) *ranking {
 }
 
 func newRanking(f *field, by scorer) *ranking {
-	_, keep := by.(*Mix)
+	strategy := by
+	if t, ok := by.(*together); ok {
+		strategy = t.scorer
+	}
+	_, keep := strategy.(*Mix)
 	r := &ranking{field: f, by: by, keep: keep, half: 1, worth: make([]int64, len(f.nodes)), tops: make([]top, len(f.blocks))}
 	for int(r.half) < len(r.blocks) {
 		r.half *= 2

@@ -19,7 +19,10 @@ func TestRankings(t *testing.T) {
 		for range 3 + c.rng.IntN(20)*[]int{1, 1, 1, 25}[seed%4] { // at times groups of several blocks
 			c.addNode(fmt.Sprint("n", c.state.Nodes()))
 		}
-		c.state.SetSpot(1, true) // job 1 is LP, job 0 is not
+		c.state.SetSpot(1, true) // job 1 is LP, jobs 0 and 2 are not
+		if seed%3 > 0 {
+			c.state.SetLends(2, true)
+		}
 		p := NewPlacer(c.state)
 		requests := []cluster.Request{
 			{GPU: 1000}, {GPU: 4000, CPUMilli: 3000}, {GPU: 250, MemMiB: 4}, {CPUMilli: 2000},
@@ -29,7 +32,7 @@ func TestRankings(t *testing.T) {
 			c.change()
 			r := &requests[c.rng.IntN(len(requests))]
 			p.Mix.Observe(r, 1+c.rng.IntN(3))
-			sh, u := p.Shape(r), &Unit{LP: c.rng.IntN(2) == 0}
+			sh, u := p.Shape(r), &Unit{LP: c.rng.IntN(2) == 0, Lends: seed%2 == 0}
 			strategy := []Strategy{Value, Spot, FGD, BestFit, GPUPacking, GPUClustering}[c.rng.IntN(6)]
 			p.Learn([]Strategy{strategy})
 			some := func(id cluster.NodeID) bool { return id%3 != 0 }
@@ -39,7 +42,7 @@ func TestRankings(t *testing.T) {
 					continue
 				}
 				got, _, ok := p.findBest(u, sh, st, accept)
-				want, found := c.best(p.scorer(strategy, u), p, sh, st, accept)
+				want, found := c.best(p.lendTogether(p.scorer(strategy, u), u, sh), p, sh, st, accept)
 				if ok != found || got != want {
 					t.Fatalf("seed %d, step %d: %v for %+v: node %d (%t), scored again %d (%t)", seed, step, strategy, *r, got, ok, want, found)
 				}
@@ -123,7 +126,7 @@ func (c *churn) move() {
 		a.GPUs = c.state.PickGPUs(id, 1+c.rng.IntN(n.Free()))
 	}
 	if c.state.Holds(&a) {
-		c.state.Place(cluster.Owner{Job: int32(c.rng.IntN(2)), Pod: c.pods}, a)
+		c.state.Place(cluster.Owner{Job: int32(c.rng.IntN(3)), Pod: c.pods}, a)
 		c.pods++
 	}
 }

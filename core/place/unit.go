@@ -19,6 +19,8 @@ type Unit struct {
 	Spread bool
 	// LP says that the job is low priority; it matters to the strategy Spot alone.
 	LP bool
+	// Lends says that its pods are expected to lend their devices at times: see together.go.
+	Lends bool
 	// Inference units may use the dedicated zone first, under ESpread; others
 	// use it last, or not at all when it is Exclusive.
 	Inference bool

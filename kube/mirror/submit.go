@@ -102,7 +102,7 @@ func (m *changes) describe(g *tables.Group, p *tables.Pod, job *core.Job) {
 		rank = m.bearable(g, p, &a, job.Queue, rank)
 	}
 	job.User, job.Class, job.Priority, job.NeverPreempts = tables.UserOf(g, &a), a.Class, rank.Value, rank.Never
-	job.NotPreemptible, job.Locked = a.NotPreemptible, a.Locked
+	job.NotPreemptible, job.Locked, job.Lends = a.NotPreemptible, a.Locked, p.Object.WillLend
 	job.MinRuntime, job.Checkpoint, job.Estimate, job.StaleGrace = a.MinRuntime, a.Checkpoint, a.Estimate, a.StaleGrace
 	job.Topology.Required, _ = m.Topologies.Level(a.Required)
 	job.Topology.Preferred, _ = m.Topologies.Level(a.Preferred)

@@ -52,7 +52,9 @@ type Pod struct {
 	// request was refused.
 	MoveRequest *translate.MoveRequest
 	// Standby is what it says about lending its GPUs, nil for nothing.
-	Standby      *Standby
+	Standby *Standby
+	// WillLend says that it is to lend its GPUs at times, as far as its annotations say.
+	WillLend     bool
 	DeviceClaims []devices.ClaimRef
 	// Resource is the resource by which it asks for GPUs; Extended the claim that
 	// was made for it where DRA provides that resource.
@@ -174,7 +176,7 @@ func (o *Pod) readOurs(p *v1.Pod) {
 		}
 	}
 	if o.Node != "" {
-		o.Standby = StandbyOf(p)
+		o.Standby, o.WillLend = StandbyOf(p), willLend(p)
 		o.KeepPlace()
 	}
 	o.DeviceClaims = devices.PodClaims(p)

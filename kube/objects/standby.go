@@ -63,6 +63,13 @@ func StandbyOf(p *v1.Pod) *Standby {
 	return s
 }
 
+// willLend reports whether a pod says what it keeps on standby, or until when it is.
+func willLend(p *v1.Pod) bool {
+	_, keeps := p.Annotations[v1alpha1.StandbyKeepsAnnotation]
+	_, until := p.Annotations[v1alpha1.StandbyUntilAnnotation]
+	return keeps || until
+}
+
 // Extend makes the place of a pod at least as large as another; nil changes nothing.
 func (s *Standby) Extend(by *translate.Amounts) {
 	switch {
