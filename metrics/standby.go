@@ -56,6 +56,12 @@ func (c *Collector) Standby(t core.Time, l *sim.Live, kept core.Placement) error
 	return nil
 }
 
+// Recovered implements [sim.Healer]: time goes on until then.
+func (c *Collector) Recovered(t core.Time, _ *sim.Live, _ sim.Recovered) error {
+	c.advance(t)
+	return nil
+}
+
 // taskOf returns the number of the task of a pod.
 func taskOf(l *sim.Live, pod int) int {
 	for t := range l.Tasks {

@@ -88,6 +88,8 @@ type Rules struct {
 	Estimates bool    `json:"estimates,omitempty"`
 	// DefragRestarts says which jobs may restart so that nodes become free: LP or All; empty: none.
 	DefragRestarts string `json:"defrag_restarts,omitempty"`
+	// MaxRestarts is how often a job restarts within a day after failures, if the policy bounds that.
+	MaxRestarts int `json:"recovery_max_restarts,omitempty"`
 	// StaleGrace is how long a gang may have fewer pods than its minimum, in seconds.
 	StaleGrace float64 `json:"stale_grace_s,omitempty"`
 	// LongTerm is there if jobs start by the order LongTermFairness alone: not under StrictFIFO, and without fair shares.
@@ -127,7 +129,7 @@ func NewRules(p *core.Policy, grace core.Time) *Rules {
 	return &Rules{
 		HPOnly: p.Preempt.HPOnly, Delay: p.Preempt.Delay.Seconds(), Lease: p.Fairness.Lease.Seconds(), OwnQueue: p.Preempt.Priority == core.InQueue && !p.Preempt.Backfill,
 		Unprotected: p.Preempt.Unprotected, ProtectedQueues: p.Preempt.ProtectedQueues, CPUReserve: float64(p.CPUOnly.Reserve) / 1000,
-		RoomMoves: p.Room.MaxMoves, RoomRestarts: p.Room.Restarts, EvictGrace: grace.Seconds(), StaleGrace: p.Requeue.StaleGrace.Seconds(),
+		RoomMoves: p.Room.MaxMoves, RoomRestarts: p.Room.Restarts, EvictGrace: grace.Seconds(), StaleGrace: p.Requeue.StaleGrace.Seconds(), MaxRestarts: p.Recovery.MaxRestarts,
 		DefragRestarts: restarts, Forecast: p.Spot.Period.Seconds(), LongTerm: longTerm(p), Packing: p.Packing.On,
 	}
 }

@@ -88,6 +88,11 @@ func (d *Decisions) Resume(t core.Time, job string, p *core.Placement, told core
 	d.add(appendLine(d.line, t, opResume, job, p, core.StandbyReturns.String(), sim.Eviction{For: job, Told: told}))
 }
 
+// Recovered adds the line of what becomes of a job that failed, at t.
+func (d *Decisions) Recovered(t core.Time, job string, what sim.Recovered) {
+	d.add(appendLine(d.line, t, what.String(), job, &core.Placement{}, "failure", sim.Eviction{}))
+}
+
 func (d *Decisions) add(line []byte) {
 	d.lines++
 	d.line = line[:0]

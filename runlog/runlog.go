@@ -249,6 +249,13 @@ func (w *Writer) Standby(t core.Time, j *sim.Live, pod core.Placement) error {
 	return w.measure.Standby(t, j, pod)
 }
 
+// Recovered implements [sim.Healer].
+func (w *Writer) Recovered(t core.Time, j *sim.Live, what sim.Recovered) error {
+	w.until(t)
+	w.decisions.Recovered(t, j.Name, what)
+	return w.measure.Recovered(t, j, what)
+}
+
 // Resumed implements [sim.Lender].
 func (w *Writer) Resumed(t core.Time, j *sim.Live, pod core.Placement, told core.Time) error {
 	w.until(t)

@@ -43,7 +43,8 @@ type told struct {
 	up      bool       // a node is there
 	over    *Rejection // of a job, when it is rejected
 
-	eviction Eviction
+	eviction  Eviction
+	recovered Recovered
 }
 
 // call names the method of a sink.
@@ -58,6 +59,7 @@ const (
 	tellMoveOver
 	tellStandby
 	tellResumed
+	tellRecovered
 	tellEnded
 )
 
@@ -124,6 +126,11 @@ func (x *told) tell(s Sink, pods []core.Placement) error {
 			return l.Standby(x.t, x.live, pods[0])
 		}
 		return l.Resumed(x.t, x.live, pods[0], x.eviction.Told)
+	case tellRecovered:
+		if h, ok := s.(Healer); ok {
+			return h.Recovered(x.t, x.live, x.recovered)
+		}
+		return nil
 	case tellMoving, tellMoveOver:
 		m, ok := s.(Mover)
 		switch {

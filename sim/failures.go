@@ -44,6 +44,25 @@ type FailureStats struct {
 	GPUHours float64 `json:"failed_gpu_hours"`
 }
 
+// A Healer is a [Sink] that receives, too, what becomes of jobs that failed. Nodes that are cordoned, and those that are repaired, are
+// nodes that changed.
+type Healer interface {
+	Sink
+	Recovered(t core.Time, j *Live, what Recovered) error
+}
+
+// Recovered is what becomes of a job that failed.
+type Recovered uint8
+
+// What becomes of jobs that failed.
+const (
+	ToRestart Recovered = iota // it may start again
+	ToHold                     // it may not
+	ToRelease                  // it may again
+)
+
+func (r Recovered) String() string { return [...]string{"restart", "hold", "unhold"}[r] }
+
 // fault is what is to happen to a job.
 type fault struct {
 	kind *workload.FailureKind
@@ -149,7 +168,10 @@ func (r *run) unhold(now core.Time, s *state) error {
 	if r.jobs[s.Name] != s {
 		return nil
 	}
-	return r.tell(now, core.JobReleased{Job: s.Name})
+	if err := r.tell(now, core.JobReleased{Job: s.Name}); err != nil {
+		return err
+	}
+	return r.sinks.job(now, s, told{call: tellRecovered, recovered: ToRelease}, nil)
 }
 
 // spoil makes a node faulty until it is repaired.
@@ -184,7 +206,10 @@ func (r *run) mend(now core.Time, n *node, turn int32) error {
 	n.closed = false
 	r.down--
 	r.stats.Failures.Uncordoned++
-	return r.tell(now, core.NodeCordoned{Node: n.spec.Name})
+	if err := r.tell(now, core.NodeCordoned{Node: n.spec.Name}); err != nil {
+		return err
+	}
+	return r.nodeIs(now, n.spec.Name, func(n *core.Node) { n.Cordoned = false })
 }
 
 // faultAfter is [run.after] with the random numbers of faults.
@@ -193,18 +218,22 @@ func (r *run) faultAfter(now, mean core.Time) core.Time {
 }
 
 // recovered carries out a decision about a failure.
-func (r *run) recovered(now core.Time, s *state, d *core.Decision) {
+func (r *run) recovered(now core.Time, s *state, d *core.Decision) error {
 	if r.stats.Failures == nil {
-		return // no job fails, so none was diagnosed
+		return nil // no job fails, so none was diagnosed
 	}
 	switch d.Op {
 	case core.Restart:
 		r.stats.Failures.Restarted++
+		return r.sinks.job(now, s, told{call: tellRecovered, recovered: ToRestart}, nil)
 	case core.Hold:
 		r.stats.Failures.Held++
 		r.plan(event{at: now + r.owner(s), do: release, job: s})
+		return r.sinks.job(now, s, told{call: tellRecovered, recovered: ToHold}, nil)
 	case core.Cordon:
 		r.stats.Failures.Cordoned++
 		r.closed(now, d.Node)
+		return r.nodeIs(now, d.Node, func(n *core.Node) { n.Cordoned = true })
 	}
+	return nil
 }

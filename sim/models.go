@@ -150,7 +150,9 @@ func (r *run) failNode(now core.Time, n *node) error {
 // loseNode removes a node and its pods.
 func (r *run) loseNode(now core.Time, n *node) error {
 	if n.closed { // it comes back as it was when it was new
-		n.closed = false
+		spec := *n.spec
+		spec.Cordoned = false
+		n.spec, n.closed = &spec, false
 		r.down--
 	}
 	hit := make([]*state, 0, len(n.jobs))

@@ -499,7 +499,9 @@ func (r *run) decide(now core.Time) error {
 					return err
 				}
 			case core.Hold, core.Restart, core.Cordon, core.Uncordon:
-				r.recovered(now, s, &d)
+				if err := r.recovered(now, s, &d); err != nil {
+					return err
+				}
 			case core.Wake:
 				r.plan(event{at: d.At, do: timeout})
 			}

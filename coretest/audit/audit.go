@@ -74,6 +74,9 @@ const (
 	Turn = "turn"
 	// Stale: a gang has fewer pods than its minimum for longer than the policy allows.
 	Stale = "stale"
+	// Recovery: a job that is held after a failure starts, restarts or is held again; or one restarts after failures more often within a day than
+	// the policy allows.
+	Recovery = "recovery"
 	// HPExpected: an LP job starts though HP jobs are expected to need its GPUs before it has saved its
 	// progress, and the policy puts such jobs off.
 	HPExpected = "hp_expected"
@@ -340,6 +343,8 @@ func (a *auditor) take(text []byte) error {
 		a.release(j, d)
 	case "migrate":
 		a.migrate(j, d)
+	case "hold", "restart", "unhold":
+		a.recover(j, d)
 	default:
 		a.breach(Format, "op %q", d.op)
 	}

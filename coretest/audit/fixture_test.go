@@ -42,6 +42,7 @@ const workloadHeader = "job,task,queue,kind,class,priority,gang,pods,gpu_milli,c
 //	T release POD REASON [FOR [TOLD]]   FOR - is no job
 //	T migrate POD NODE GPUS, T room POD NODE GPUS FOR, T moved POD, T movefailed POD
 //	T standby POD, T resume POD TOLD
+//	T restart JOB, T hold JOB, T unhold JOB
 //	T end JOB [rejected]
 //	T lost NODE, T back NODE, T cordon NODE
 //
@@ -130,6 +131,10 @@ func (f *fixture) play(script string) {
 			warm := f.on[w[2]]
 			warm.CPUMilli, warm.MemMiB = warm.CPUMilli/2, warm.MemMiB/2
 			must(f.t, f.w.Standby(at, f.jobs[jobOf(w[2])], warm))
+			continue
+		case "restart", "hold", "unhold":
+			what := map[string]sim.Recovered{"restart": sim.ToRestart, "hold": sim.ToHold, "unhold": sim.ToRelease}[w[1]]
+			must(f.t, f.w.Recovered(at, f.jobs[w[2]], what))
 			continue
 		case "resume":
 			must(f.t, f.w.Resumed(at, f.jobs[jobOf(w[2])], f.on[w[2]], f.time(w[3])))

@@ -42,6 +42,9 @@ type job struct {
 	// grace to leave, as long as none is bound again.
 	dissolving bool
 	stale      int64 // since when it has had too few pods; -1 if it has not
+	// onHold says that it failed and must not start; restarts are when it restarted after failures.
+	onHold   bool
+	restarts []int64
 }
 
 // task is a role of a job.

@@ -26,6 +26,7 @@ func (a *auditor) bind(j *job, d *decision) {
 	case p.ended == "finished":
 		a.breach(Pod, "%s is bound at %s after it finished", d.pod, seconds(d.t))
 	}
+	a.unheld(j, d)
 	a.suits(j, t, n, d)
 	a.asked(t, d)
 	if p.done(j) {

@@ -15,6 +15,7 @@ type rules struct {
 	RoomRestarts    bool           `json:"room_restarts"`
 	EvictGrace      float64        `json:"evict_grace_s"`
 	StaleGrace      float64        `json:"stale_grace_s"`
+	MaxRestarts     int            `json:"recovery_max_restarts"`
 	DefragRestarts  string         `json:"defrag_restarts"`
 	Forecast        float64        `json:"forecast_s"`
 	Estimates       bool           `json:"estimates"`

@@ -42,6 +42,24 @@ func TestPacking(t *testing.T) {
 	}
 }
 
+// A job that is held after a failure does not start, and one restarts as often as the policy says.
+func TestRecoveries(t *testing.T) {
+	const jobs = "x,w,q,training,HP,50,false,1,1000,1000,1024,,0,100,completed,0,false,,\n"
+	const failed = "1 bind x-0 a0 0\n5 release x-0 node_lost\n"
+	for script, want := range map[string]string{
+		failed + "5 hold x\n9 unhold x\n10 bind x-0 a0 0":                      "",
+		failed + "5 hold x\n10 bind x-0 a0 0":                                  Recovery,
+		failed + "5 restart x\n6 restart x\n7 hold x\n8 unhold x\n9 restart x": "",
+		failed + "5 hold x\n6 restart x":                                       Recovery,
+		failed + "5 hold x\n6 hold x":                                          Recovery,
+		failed + "5 restart x\n6 restart x":                                    "",
+		failed + "5 restart x\n6 restart x\n7 restart x":                       Recovery,
+		failed + "5 restart x\n6 restart x\n90005 restart x":                   "",
+	} {
+		check(t, &metrics.Rules{MaxRestarts: 2}, nil, jobs, script, want)
+	}
+}
+
 // A pod that restarts elsewhere to make room for a job gets its place back, in time.
 func TestRestarts(t *testing.T) {
 	const jobs = `x,w,q,training,HP,50,false,1,4000,1000,1024,,0,100,completed,0,false,,
