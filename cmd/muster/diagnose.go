@@ -120,30 +120,34 @@ func diagnoseLog(c *cobra.Command, log *jobLog, models *models) (staged, error) 
 	if models.llm == nil || !v.Unsure(models.file.Diagnose.Below) {
 		return staged{v, llm.Embedded}, nil
 	}
-	n, err := secondOpinion(c, log, models, v)
+	n, err := models.secondOpinion(c, log, v)
 	if err != nil {
 		models.fellBack(languageModel, err)
-		return staged{v, llm.Embedded}, nil
 	}
-	return staged{n, llm.Model}, nil
+	return n, nil
 }
 
-// secondOpinion asks a language model about the lines around the root that the rules found, or the last ones.
-func secondOpinion(c *cobra.Command, log *jobLog, models *models, v diagnose.Verdict) (diagnose.Verdict, error) {
+// secondOpinion asks a language model about the lines around the root that the rules found, or the last ones, if it may know more.
+func (m *models) secondOpinion(c *cobra.Command, log *jobLog, v diagnose.Verdict) (staged, error) {
+	before := staged{v, llm.Embedded}
 	in, err := log.open(c, console.LogPart{Ended: true})
 	if err != nil {
-		return v, err
+		return before, err
 	}
 	defer in.Close()
 	around := int64(-1)
 	if v.SignatureLine != nil {
 		around = *v.SignatureLine
 	}
-	lines, err := consult.Window(in, around, models.file.Diagnose.Lines)
-	if err != nil {
-		return v, err
+	lines, err := consult.Window(in, around, m.file.Diagnose.Lines)
+	if err != nil || !consult.Worthwhile(&v, m.file.Diagnose.Below, lines) {
+		return before, err
 	}
-	return consult.Failure(c.Context(), models.llm, models.redact, v, lines)
+	n, err := consult.Failure(c.Context(), m.llm, m.redact, v, lines)
+	if err != nil {
+		return before, err
+	}
+	return staged{n, llm.Model}, nil
 }
 
 // writeVerdict writes what was found in a file. Text has a blank line between files and, of several files, their names.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/muster-sched/muster/semantic/diagnose"
@@ -30,6 +31,12 @@ var failureSchema = must(map[string]any{
 	},
 	"required": []string{"category", "component", "line", "quote", "confidence", "reason"},
 })
+
+// Worthwhile says whether a model may know more than the rules: they are less confident than below, or found no failure in a log of which a line reports an error. About
+// a log without such a line a model can be wrong only.
+func Worthwhile(v *diagnose.Verdict, below float64, lines []Line) bool {
+	return v.Unsure(below) && (v.Category != diagnose.None || slices.ContainsFunc(lines, func(l Line) bool { return suspicious([]byte(l.Text)) }))
+}
 
 // Failure asks a model what failed, given what the rules found and lines of the log around it. Secrets and whatever else the rules of redact name are taken out of
 // the lines before. On an error the rules' verdict stands.

@@ -23,8 +23,11 @@ var (
 // ModelSignature is the signature of a verdict that rests on an opinion.
 const ModelSignature = "model"
 
-// mostOpinion bounds the confidence in an opinion: models are as sure of what is wrong as of what is right.
-const mostOpinion = 0.8
+// These bound the confidence in an opinion: models are as sure of what is wrong as of what is right.
+const (
+	mostOpinion = 0.8
+	mostAlone   = 0.5 // where no rule found a failure
+)
 
 // Unsure says whether another opinion may be better: the rules are less confident than below, or no line says how the job ended.
 func (v *Verdict) Unsure(below float64) bool {
@@ -52,6 +55,9 @@ func (v Verdict) Consider(o Opinion) (Verdict, error) {
 	if o.Category == v.Category && (o.Category == None || o.Component == v.Component) {
 		v.Confidence = max(v.Confidence, o.Confidence)
 		return v, nil
+	}
+	if v.Category == None {
+		o.Confidence = min(o.Confidence, mostAlone)
 	}
 	n := Verdict{Category: o.Category, Component: o.Component, Confidence: o.Confidence, Signature: ModelSignature, Reason: o.Reason, Evidence: []Line{}, Lines: v.Lines}
 	if o.Category == None {

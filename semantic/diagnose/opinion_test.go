@@ -26,7 +26,7 @@ func TestConsider(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n.Category != Infrastructure || n.Component != "gpu" || *n.SignatureLine != 1 || *n.RootLine != 1 || n.Confidence != 0.8 || n.Signature != ModelSignature ||
+	if n.Category != Infrastructure || n.Component != "gpu" || *n.SignatureLine != 1 || *n.RootLine != 1 || n.Confidence != 0.5 || n.Signature != ModelSignature ||
 		n.Action != "restart_elsewhere" || n.Recovery().Limit != 3 || n.Lines != 2 || n.Evidence[0] != (Line{1, "the flux capacitor", "no power"}) {
 		t.Errorf("%+v", n)
 	}
@@ -45,6 +45,12 @@ func TestConsider(t *testing.T) {
 				t.Errorf("%s: %s", c, n.Action)
 			}
 		}
+	}
+	// Beside a rule that is not sure it may be more certain.
+	v = diagnosed(t, "[rank0]:[E ProcessGroupNCCL.cpp:621] Some NCCL operations have failed or timed out.")
+	o.Category, o.Component, o.Line = Framework, "software", Line{Text: "[rank0]"}
+	if n, err = v.Consider(o); err != nil || n.Confidence != 0.8 || n.Action != "hold" {
+		t.Errorf("%+v, %v", n, err)
 	}
 	// If both agree, the rule's names stay.
 	v = diagnosed(t, "[rank0]:[E ProcessGroupNCCL.cpp:621] Some NCCL operations have failed or timed out.")
