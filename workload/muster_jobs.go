@@ -18,7 +18,7 @@ import (
 var musterJobs = jobFormat{
 	columns: columns{exact: true, required: []string{"job", "task", "queue", "kind", "class", "priority", "gang",
 		"pods", "gpu_milli", "cpu_milli", "mem_mib", "gpu_models", "submit_s", "duration_s", "outcome",
-		"checkpoint_s", "locked", "topology", "affinity"}, optional: []string{"mobility", "standby", "user"}},
+		"checkpoint_s", "locked", "topology", "affinity"}, optional: []string{"mobility", "standby", "user", "profile"}},
 	start: func(t *table, _ *Options) nextJob { return (&jobReader{t: t}).next },
 }
 
@@ -45,6 +45,7 @@ const (
 	jobMobility
 	jobStandby
 	jobUser
+	jobProfile
 )
 
 // Names of the classes and outcomes in files.
@@ -104,6 +105,7 @@ func (r *jobReader) row() Job {
 	j.Name = string(t.name(jobName))
 	j.Queue = r.names.get(t.name(jobQueue), clone)
 	j.User = r.names.get(t.text(jobUser), clone)
+	j.Profile = r.names.get(t.text(jobProfile), clone)
 	j.Kind = core.Kind(t.choice(jobKind, core.Kinds[:]))
 	j.Class = core.Class(t.choice(jobClass, classes))
 	j.Priority = int32(t.signed(jobPriority, 1<<31-1))
@@ -196,6 +198,7 @@ func (r *jobReader) join(j *Job) {
 	}{
 		{jobQueue, k.Queue == j.Queue},
 		{jobUser, k.User == j.User},
+		{jobProfile, k.Profile == j.Profile},
 		{jobKind, k.Kind == j.Kind},
 		{jobClass, k.Class == j.Class},
 		{jobPriority, k.Priority == j.Priority},

@@ -203,6 +203,9 @@ func randomJobs(rng *rand.Rand, n int) []Job {
 			Duration: randomTime(rng, Endless), Outcome: Outcome(rng.IntN(3)),
 		}
 		if rng.IntN(2) == 0 {
+			j.Profile = randomName(rng, "")
+		}
+		if rng.IntN(2) == 0 {
 			j.Topology.Required = randomName(rng, "=;")
 		}
 		if rng.IntN(2) == 0 {
@@ -348,7 +351,7 @@ func TestWritersRefuse(t *testing.T) {
 // The empty workload has a header and no jobs.
 func TestEmptyWorkload(t *testing.T) {
 	text := write(t, nil)
-	if want := strings.TrimSuffix(jobsHeader, "\n") + ",mobility,standby,user\n"; text != want {
+	if want := strings.TrimSuffix(jobsHeader, "\n") + ",mobility,standby,user,profile\n"; text != want {
 		t.Errorf("got %q, want %q", text, want)
 	}
 	if jobs, err := collect(text, Options{}); err != nil || len(jobs) != 0 {

@@ -62,8 +62,8 @@ func writableJob(j *Job) error {
 		return fmt.Errorf("1..%d tasks of %d pods in all, found %d tasks", maxTasks, maxPods, len(j.Tasks))
 	case min(j.Submitted, j.Duration, j.Checkpoint) < 0 || max(j.Submitted, j.Duration, j.Checkpoint) > Endless:
 		return fmt.Errorf("times 0..%v s", Endless.Seconds())
-	case j.Name == "" || j.Queue == "" || !plain(j.Name) || !plain(j.Queue) || j.User != "" && !plain(j.User):
-		return fmt.Errorf("its name, queue %q or user %q %w", j.Queue, j.User, errUnwritable)
+	case j.Name == "" || j.Queue == "" || !plain(j.Name) || !plain(j.Queue) || j.User != "" && !plain(j.User) || j.Profile != "" && !plain(j.Profile):
+		return fmt.Errorf("its name, queue %q, user %q or profile %q %w", j.Queue, j.User, j.Profile, errUnwritable)
 	case !word(j.Topology.Required, "=;") || !word(j.Topology.Preferred, "=;"):
 		return fmt.Errorf("topology %v %w", j.Topology, errUnwritable)
 	case j.Topology.Closeness < 0 || j.Topology.Closeness > core.MaxCloseness:
@@ -149,6 +149,7 @@ func (r *row) task(j *Job, t *core.Task) {
 	r.text(j.Mobility.String())
 	r.text(standbyText(j.Standby))
 	r.text(j.User)
+	r.text(j.Profile)
 	r.end()
 }
 

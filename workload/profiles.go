@@ -1,10 +1,8 @@
 package workload
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -55,7 +53,7 @@ func OpenProfiles(folder string) (*Profiles, error) {
 // each reads the rows of a file of the folder.
 func (p *Profiles) each(folder, name string, columns []string, read func(t *table)) error {
 	path := filepath.Join(folder, name)
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(path + ".gz"); err == nil {
 		path += ".gz"
 	}
 	t, err := openTable(path)
