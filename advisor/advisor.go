@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/muster-sched/muster/core"
@@ -116,13 +115,9 @@ func (a *History) at(t core.Time) time.Time { return a.begin.Add(time.Duration(t
 
 // job returns what is known of a job when it is submitted.
 func (a *History) job(j *workload.Job) history.Job {
-	var models []string
-	for t := range j.Tasks {
-		models = append(models, j.Tasks[t].Models...)
-	}
 	job := described(j.Name, a.begin, j.Kind.String(), j.Pods(), int(j.Priority))
 	job.User, job.Tenant, job.Submit = j.User, j.Queue, a.at(j.Submitted)
-	job.GPUs, job.Model = gpus(j.GPUs()), strings.Join(models, ",")
+	job.GPUs, job.Model = gpus(j.GPUs()), modelsOf(&j.Job)
 	return job
 }
 
@@ -130,7 +125,7 @@ func (a *History) job(j *workload.Job) history.Job {
 // job of the same name.
 func described(name string, begin time.Time, kind string, pods, priority int) history.Job {
 	job := history.Job{ID: name, Name: name, Labels: map[string]string{"kind": kind}}
-	if begin.Unix() != 0 {
+	if begin.Unix() > 0 {
 		job.ID += "@" + strconv.FormatInt(begin.Unix(), 10)
 	}
 	if pods > 1 {

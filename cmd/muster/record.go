@@ -1,14 +1,17 @@
 package main
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-sched/muster/advisor"
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/eventlog"
+	"github.com/muster-sched/muster/semantic/history"
 )
 
 // recordFlags say where to record what the engine is told and decides.
@@ -16,6 +19,7 @@ type recordFlags struct {
 	dir         string
 	mebi, files int
 	age         core.Time
+	history     string
 }
 
 func (f *recordFlags) register(c *cobra.Command) {
@@ -25,6 +29,35 @@ func (f *recordFlags) register(c *cobra.Command) {
 	f.age = 24 * 3600 * core.Second
 	durationVar(flags, &f.age, "record-age", "start a new file after this time")
 	flags.IntVar(&f.files, "record-files", 100, "keep at most this `NUMBER` of files, the newest")
+	flags.StringVar(&f.history, "history", "", historyUsage+"; jobs that end well are added to it")
+}
+
+// recorders returns what receives all that happens in the engine, nil for nothing, and what to call after the scheduler.
+func (f *recordFlags) recorders(ctx context.Context, c *cobra.Command, log *slog.Logger) (r advisor.Next, done func(), err error) {
+	done = func() {}
+	events, err := f.open(c, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	if events != nil {
+		r, done = events, func() { events.Close() } // it has logged what is wrong
+	}
+	if f.history == "" {
+		return r, done, nil
+	}
+	h, err := history.Open(ctx, f.history, history.Options{})
+	if err != nil {
+		done()
+		return nil, nil, badUsage(c, "--history: %v", err)
+	}
+	jobs, before := advisor.NewRecorder(h, log, r), done
+	return jobs, func() {
+		jobs.Close()
+		if err := h.Close(); err != nil {
+			log.Warn("cannot close the history", "error", err)
+		}
+		before()
+	}, nil
 }
 
 // open returns a recorder, nil when nothing is to be recorded.

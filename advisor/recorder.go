@@ -1,0 +1,203 @@
+package advisor
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/semantic/history"
+)
+
+// Recorder adds to a history the jobs of a cluster that ended well: those of which every pod did. It is told what the engine of
+// the scheduler is told and decides, whose time is nanoseconds since 1970. It writes in a goroutine of its own.
+type Recorder struct {
+	next    Next
+	history *history.History
+	log     *slog.Logger
+	live    map[string]*observed
+	ended   chan history.Job
+	done    chan struct{}
+}
+
+// Next receives, after a [Recorder], what it receives.
+type Next interface {
+	Began(now core.Time, c core.Config)
+	Told(now core.Time, ev core.Event)
+	Decided(now core.Time, ds []core.Decision, e core.Counter)
+}
+
+// observed is a live job.
+type observed struct {
+	spec    core.Job
+	pods    int
+	running map[int]string // the nodes of those that run
+	over    int            // those that ended well
+	started core.Time      // when it first ran whole; 0 before
+	whole   core.Time      // since when all pods that are not over run; 0 when they do not
+	ran     core.Time      // so far, whole
+	changes bool           // pods joined it: how long it would have taken is not known
+}
+
+// waiting is how many jobs wait for a history that does not answer; beyond that they are left out.
+const waiting = 4096
+
+// NewRecorder returns a recorder. next may be nil. Close ends it; the history stays open.
+func NewRecorder(h *history.History, log *slog.Logger, next Next) *Recorder {
+	r := &Recorder{next: next, history: h, log: log, live: map[string]*observed{}, ended: make(chan history.Job, waiting), done: make(chan struct{})}
+	go r.write()
+	return r
+}
+
+// Close waits until all jobs are written. Nothing may be told after it.
+func (r *Recorder) Close() {
+	close(r.ended)
+	<-r.done
+}
+
+// write adds jobs. One that cannot be written is tried three times.
+func (r *Recorder) write() {
+	defer close(r.done)
+	for j := range r.ended {
+		var err error
+		for try := range 3 {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			err = r.history.Append(ctx, j)
+			cancel()
+			if err == nil || try == 2 {
+				break
+			}
+			time.Sleep(time.Duration(1+try) * time.Second)
+		}
+		if err != nil {
+			r.log.Warn("a finished job is not in the history", "job", j.Name, "error", err)
+		}
+	}
+}
+
+// Began forgets the live jobs: the new engine is told of them again.
+func (r *Recorder) Began(now core.Time, c core.Config) {
+	if r.next != nil {
+		r.next.Began(now, c)
+	}
+	clear(r.live)
+}
+
+// Told notes what the engine was told.
+func (r *Recorder) Told(now core.Time, ev core.Event) {
+	if r.next != nil {
+		r.next.Told(now, ev)
+	}
+	switch ev := ev.(type) {
+	case core.JobSubmitted:
+		r.submitted(&ev)
+	case *core.JobSubmitted:
+		r.submitted(ev)
+	case core.PodsAdded:
+		if o := r.live[ev.Job]; o != nil {
+			o.changes = true
+		}
+	case core.PodRunning:
+		r.change(now, ev.Job, func(o *observed) {
+			o.running[ev.Pod] = ev.Node
+			if len(o.running) == o.pods-o.over && ev.Started > 0 { // found as it runs
+				o.whole, o.started = ev.Started, ev.Started
+			}
+		})
+	case core.PodEnded:
+		r.change(now, ev.Job, func(o *observed) {
+			if _, runs := o.running[ev.Pod]; runs && !ev.Failed && !ev.Lost {
+				o.over++
+			}
+			delete(o.running, ev.Pod)
+		})
+	case core.BindFailed:
+		r.change(now, ev.Job, func(o *observed) { delete(o.running, ev.Pod) })
+	case core.NodeLost:
+		for name := range r.live {
+			r.change(now, name, func(o *observed) {
+				for pod, node := range o.running {
+					if node == ev.Node {
+						delete(o.running, pod)
+					}
+				}
+			})
+		}
+	case core.JobEnded:
+		delete(r.live, ev.Job)
+	}
+}
+
+func (r *Recorder) submitted(ev *core.JobSubmitted) {
+	r.live[ev.Job.Name] = &observed{spec: ev.Job, pods: ev.Job.Pods(), running: map[int]string{}}
+}
+
+// Decided notes which pods run, and which no longer.
+func (r *Recorder) Decided(now core.Time, ds []core.Decision, e core.Counter) {
+	if r.next != nil {
+		r.next.Decided(now, ds, e)
+	}
+	for i := range ds {
+		d := &ds[i]
+		r.change(now, d.Job, func(o *observed) {
+			for k := range d.Pods {
+				switch p := &d.Pods[k]; d.Op {
+				case core.Bind, core.Migrate:
+					o.running[p.Pod] = p.Node
+				case core.Evict, core.Requeue:
+					delete(o.running, p.Pod)
+				}
+			}
+		})
+	}
+}
+
+// change changes what is known of a job, counts for how long it ran whole, and notices its end.
+func (r *Recorder) change(now core.Time, name string, do func(*observed)) {
+	o := r.live[name]
+	if o == nil {
+		return
+	}
+	was := o.whole
+	do(o)
+	switch runs := len(o.running) > 0 && len(o.running) == o.pods-o.over; {
+	case was == 0 && o.whole == 0 && runs:
+		o.whole = now
+		if o.started == 0 {
+			o.started = now
+		}
+	case was > 0 && !runs:
+		o.ran += now - was
+		o.whole = 0
+	}
+	if o.over < o.pods || o.started == 0 || o.changes {
+		return
+	}
+	delete(r.live, name)
+	select {
+	case r.ended <- o.finished(now):
+	default:
+		r.log.Warn("a finished job is not in the history: it does not answer", "job", name)
+	}
+}
+
+// finished returns the job as the history has it. Another job may have its name later: the ID says when it was submitted.
+func (o *observed) finished(now core.Time) history.Job {
+	at := func(t core.Time) time.Time { return time.Unix(0, int64(t)).UTC() }
+	s := &o.spec
+	j := described(s.Name, time.Time{}, s.Kind.String(), o.pods, int(s.Priority))
+	j.ID = s.Name + "@" + at(s.Submitted).Format(time.RFC3339Nano)
+	j.User, j.Tenant, j.GPUs, j.Model = s.User, s.Queue, gpus(s.GPUs()), modelsOf(s)
+	j.Submit, j.Start, j.End, j.Ran, j.Outcome = at(s.Submitted), at(o.started), at(now), time.Duration(o.ran), history.Completed
+	return j
+}
+
+// modelsOf returns the GPU models that a job names.
+func modelsOf(j *core.Job) string {
+	var models []string
+	for t := range j.Tasks {
+		models = append(models, j.Tasks[t].Models...)
+	}
+	return strings.Join(models, ",")
+}
