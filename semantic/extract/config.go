@@ -9,6 +9,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/pelletier/go-toml/v2/unstable"
+
+	"github.com/muster-sched/muster/semantic/python"
 )
 
 // node is a value of a configuration: a map, a list, or a scalar.
@@ -271,7 +273,9 @@ func readJSON(file string, data []byte) *node {
 					}
 					m.set(key, v)
 				}
-				_, err = d.Token()
+				if _, err := d.Token(); err != nil {
+					return nil
+				}
 				return m
 			}
 			l := &node{list: true, at: at()}
@@ -282,7 +286,9 @@ func readJSON(file string, data []byte) *node {
 				}
 				l.items = append(l.items, v)
 			}
-			_, err = d.Token()
+			if _, err := d.Token(); err != nil {
+				return nil
+			}
 			return l
 		case string:
 			return &node{scalar: t, at: at()}
@@ -471,4 +477,29 @@ func (x *extraction) loadPython(file string, r rank, depth int) {
 	}
 	delete(x.parsed, file)
 	x.python(file, r)
+}
+
+// pythonBase returns the configurations that _base_ of a configuration in Python names.
+func (x *extraction) pythonBase(file string) ([]string, bool) {
+	source, ok := x.tree.open(file)
+	if !ok || !strings.Contains(string(source), "_base_") {
+		return nil, false
+	}
+	for _, s := range python.Parse(source) {
+		if s.Kind != python.Assign || s.Target != "_base_" {
+			continue
+		}
+		list := s.Value.Args
+		if s.Value.Kind == python.String {
+			list = []python.Expr{s.Value}
+		}
+		var all []string
+		for _, e := range list {
+			if f, ok := x.tree.find(path.Dir(file), e.Text); ok && f != file {
+				all = append(all, f)
+			}
+		}
+		return all, true
+	}
+	return nil, false
 }

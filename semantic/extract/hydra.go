@@ -3,34 +3,7 @@ package extract
 import (
 	"path"
 	"strings"
-
-	"github.com/muster-sched/muster/semantic/python"
 )
-
-// pythonBase returns the configurations that _base_ of a configuration in Python names.
-func (x *extraction) pythonBase(file string) ([]string, bool) {
-	source, ok := x.tree.open(file)
-	if !ok || !strings.Contains(string(source), "_base_") {
-		return nil, false
-	}
-	for _, s := range python.Parse(source) {
-		if s.Kind != python.Assign || s.Target != "_base_" {
-			continue
-		}
-		list := s.Value.Args
-		if s.Value.Kind == python.String {
-			list = []python.Expr{s.Value}
-		}
-		var all []string
-		for _, e := range list {
-			if f, ok := x.tree.find(path.Dir(file), e.Text); ok && f != file {
-				all = append(all, f)
-			}
-		}
-		return all, true
-	}
-	return nil, false
-}
 
 // composition composes a configuration as Hydra does: a primary file, the files that its defaults lists name, and overrides.
 type composition struct {
