@@ -111,13 +111,14 @@ func (f *trackFlags) table(c *cobra.Command, logs []jobLog) error {
 	for i := range logs {
 		several.Go(func() error {
 			tracker, err := logs[i].lastLines(c)
-			if err == nil {
-				at[i] = tracker.Progress()
+			if err != nil {
+				return err
 			}
-			if all := f.readByModel(c, &logs[i], console.LogPart{Lines: tailLines}, at[i].Readings > 0); err == nil && all != nil {
+			at[i] = tracker.Progress()
+			if all := f.readByModel(c, &logs[i], console.LogPart{Lines: tailLines}, at[i].Readings > 0); all != nil {
 				at[i], asked[i] = followed(all), true
 			}
-			return err
+			return nil
 		})
 	}
 	if err := several.Wait(); err != nil {
