@@ -161,7 +161,9 @@ type jobTable struct {
 	// the pods of a node use it, without reading the jobs.
 	evictable []precedence
 	seq       uint64 // of the last job that came
-	recounted []*job // see Engine.refile
+	// replaceable counts the jobs that are: see Mobility.
+	replaceable int
+	recounted   []*job // see Engine.refile
 }
 
 // add gives a new job its slot and its number of arrival.
@@ -175,6 +177,9 @@ func (t *jobTable) add(j *job) {
 		t.slots, t.evictable = append(t.slots, nil), append(t.evictable, unevictable)
 	}
 	t.byName[j.Name], t.slots[j.slot] = j, j
+	if j.Mobility == Replaceable {
+		t.replaceable++
+	}
 	t.noteEvictable(j)
 }
 
@@ -183,6 +188,9 @@ func (t *jobTable) remove(j *job) {
 	delete(t.byName, j.Name)
 	t.slots[j.slot] = nil
 	t.spare = append(t.spare, j.slot)
+	if j.Mobility == Replaceable {
+		t.replaceable--
+	}
 }
 
 // noteEvictable records whether the job may be evicted, after that changed.

@@ -103,6 +103,9 @@ func (ps *pass) consolidate(j candidate) bool {
 		if restarts && !ps.policy.Room.Restarts {
 			break
 		}
+		if !restarts && ps.jobs.replaceable == 0 {
+			continue // none could move
+		}
 		if p := ps.roomPlan(ps.units.prepare(j.job), ps.policy.Room, restarts, &due); p != nil {
 			if ps.nominations.relocate(j.job, p) {
 				return true
