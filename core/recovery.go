@@ -349,7 +349,9 @@ func (r *recoveries) recover(now Time, ev *JobDiagnosed, f *failures, suspects [
 	}
 	if j != nil {
 		r.say(Restart, ev.Job, "", Diagnosed, fmt.Sprintf("%s: restart %d of %d within a day%s", ev.Class, ofClass, ev.Remedy.Restarts, where))
-		r.refile(now, j)
+		if !dry {
+			r.refile(now, j)
+		}
 	}
 }
 
