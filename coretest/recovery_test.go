@@ -24,7 +24,7 @@ func TestRecovery(t *testing.T) {
 				s.failure()
 			}
 			s.Decide()
-			s.CheckIdle()
+			s.Check()
 		}
 		s.CheckReplay()
 	})
