@@ -42,7 +42,7 @@ func openRedis(ctx context.Context, where string) (*stream, error) {
 	}
 	s := &stream{redis.NewClient(options), key}
 	if err := s.durable(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("Redis at %s: %w", options.Addr, err), s.close())
+		return nil, errors.Join(fmt.Errorf("the Redis server at %s: %w", options.Addr, err), s.close())
 	}
 	return s, nil
 }
