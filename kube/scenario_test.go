@@ -718,6 +718,9 @@ func (s *stage) createPod(j *job, i int, p *v1.Pod, created core.Time) error {
 	if s.lending && !j.spec.NeverOnLent {
 		alone(p)
 	}
+	if j.spec.Lends {
+		p.Annotations[v1alpha1.StandbyKeepsAnnotation] = "cpu=1m"
+	}
 	if s.failing[j.spec.Name] {
 		s.gate.guard(s.namespace + "/" + p.Name)
 	}

@@ -175,8 +175,9 @@ func (o *Pod) readOurs(p *v1.Pod) {
 			o.MoveRequest = r
 		}
 	}
+	o.WillLend = willLend(p)
 	if o.Node != "" {
-		o.Standby, o.WillLend = StandbyOf(p), willLend(p)
+		o.Standby = StandbyOf(p)
 		o.KeepPlace()
 	}
 	o.DeviceClaims = devices.PodClaims(p)
