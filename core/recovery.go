@@ -105,6 +105,8 @@ type recoveries struct {
 	cordoned map[cluster.NodeID]bool // for failures
 	// until is when the first job no longer avoids a node; Never if none avoids any.
 	until Time
+	// failures counts them, of all jobs; swept is how many jobs were left when those were forgotten that ended long ago.
+	failures, swept int
 }
 
 // failures are those of a job, by its name: it may end and come back within a day, as owners make new pods.
@@ -255,7 +257,8 @@ func (r *recoveries) decide(now Time, ev *JobDiagnosed) {
 		f = r.firstOf(ev.Job)
 	}
 	if f.number == 0 || f.at <= f.started && f.started < ev.At { // it has started since the one before
-		f.number++
+		r.failures++
+		f.number = r.failures
 		f.at, f.decided = ev.At, false
 	}
 	var suspects []cluster.NodeID
@@ -336,10 +339,11 @@ func (r *recoveries) recover(now Time, ev *JobDiagnosed, f *failures, suspects [
 		ofClass++
 	}
 	var names []string
+	elsewhere := false
 	for _, id := range suspects {
 		names = append(names, r.state.Node(id).Spec.Name)
 		if !dry && p.Window > 0 {
-			f.avoid(id, cluster.Plus(now, p.Window))
+			elsewhere = f.avoid(id, cluster.Plus(now, p.Window)) || elsewhere
 			r.until = min(r.until, cluster.Plus(now, p.Window))
 		}
 	}
@@ -349,19 +353,20 @@ func (r *recoveries) recover(now Time, ev *JobDiagnosed, f *failures, suspects [
 	}
 	if j != nil {
 		r.say(Restart, ev.Job, "", Diagnosed, fmt.Sprintf("%s: restart %d of %d within a day%s", ev.Class, ofClass, ev.Remedy.Restarts, where))
-		if !dry {
+		if elsewhere { // else what is planned for it stands
 			r.refile(now, j)
 		}
 	}
 }
 
-// avoid keeps a job off a node until a time.
-func (f *failures) avoid(id cluster.NodeID, until Time) {
+// avoid keeps a job off a node until a time, and reports whether it could start there so far.
+func (f *failures) avoid(id cluster.NodeID, until Time) bool {
 	if k := slices.IndexFunc(f.avoids, func(a avoided) bool { return a.node == id }); k >= 0 {
 		f.avoids[k].until = until
-		return
+		return false
 	}
 	f.avoids = append(f.avoids, avoided{id, until})
+	return true
 }
 
 // hold keeps the pods of a job from starting; nil is no job.
@@ -491,13 +496,17 @@ func (r *recoveries) drop(now Time, ends func(avoided) bool) {
 	}
 }
 
-// forget drops what is known of jobs that ended a day ago.
+// forget drops what is known of jobs that ended a day ago, each time that there are twice as many as were left.
 func (r *recoveries) forget(now Time) {
+	if len(r.jobs) < 2*r.swept {
+		return
+	}
 	for name, f := range r.jobs {
 		if r.Engine.jobs.byName[name] == nil && now-f.at >= aDay {
 			delete(r.jobs, name)
 		}
 	}
+	r.swept = max(len(r.jobs), 32)
 }
 
 // remainder writes a time that is left, rounded up to minutes, or to seconds below ten minutes.

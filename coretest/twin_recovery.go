@@ -29,6 +29,7 @@ type failed struct {
 // recovery is what the twin knows of failures.
 type recovery struct {
 	jobs     map[string]*failed
+	failures int // of all jobs
 	strikes  map[string][]struck
 	cordoned map[string]bool
 	found    []core.JobDiagnosed // since the last pass
@@ -155,7 +156,8 @@ func (w *Twin) follows(now core.Time, ev *core.JobDiagnosed) {
 		}
 	}
 	if f.number == 0 || f.at <= f.started && f.started < ev.At {
-		f.number++
+		r.failures++
+		f.number = r.failures
 		f.at, f.decided = ev.At, false
 	}
 	var suspects []*node

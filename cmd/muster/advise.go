@@ -106,6 +106,9 @@ func (f *adviseFlags) advise(c *cobra.Command, dirs []string) error {
 			return badUsage(c, "--%s: expected --history too", name)
 		}
 	}
+	if c.Flags().Changed("gpus") && !(f.gpus > 0 && f.gpus <= 1e6) {
+		return badUsage(c, "--gpus: expected a number above 0, at most 1000000; found %v", f.gpus)
+	}
 	show := func(h *history.History) error {
 		for i, dir := range dirs {
 			r, err := f.read(c, dir)

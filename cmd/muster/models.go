@@ -90,10 +90,23 @@ func (f *modelFlags) openProfiles(c *cobra.Command) (err error) {
 	if t := f.Packing.Tracked; !(t >= 0 && t <= 1) {
 		return badUsage(c, "--tracked: expected a number from 0 to 1; found %v", t)
 	}
+	if err := partner(c, f.profiles != "", "profiles", "tracked", "settle"); err != nil {
+		return err
+	}
 	if f.profiles != "" {
 		f.Packing.Profiles, err = workload.OpenProfiles(f.profiles)
 	}
 	return err
+}
+
+// partner refuses flags that mean nothing without another one.
+func partner(c *cobra.Command, given bool, with string, flags ...string) error {
+	for _, name := range flags {
+		if !given && c.Flags().Changed(name) {
+			return badUsage(c, "--%s: expected --%s too", name, with)
+		}
+	}
+	return nil
 }
 
 // checkShutdown reads --evict-shutdown.
@@ -119,6 +132,9 @@ func (f *modelFlags) checkFailures(c *cobra.Command) (err error) {
 	}
 	if !(m.Detected >= 0 && m.Detected <= 1) {
 		return badUsage(c, "--detected: expected a number from 0 to 1; found %v", m.Detected)
+	}
+	if err := partner(c, f.failures != "", "failures", "failure-rate", "detected", "owner-time", "faulty-time"); err != nil {
+		return err
 	}
 	m.Repair = f.Repair
 	if f.failures != "" {

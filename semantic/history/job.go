@@ -3,7 +3,6 @@ package history
 import (
 	"fmt"
 	"maps"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -58,17 +57,22 @@ func (j *Job) Check() error {
 		return fmt.Errorf("a finished job needs an id")
 	case j.End.IsZero():
 		return fmt.Errorf("job %s: a finished job needs a time of its end", j.ID)
+	case outside(j.End), !j.Submit.IsZero() && outside(j.Submit), !j.Start.IsZero() && outside(j.Start):
+		return fmt.Errorf("job %s: expected times from 1970 to 2200", j.ID)
 	case j.Ran < 0:
 		return fmt.Errorf("job %s: it ran for %v: expected at least 0", j.ID, j.Ran)
 	case j.Outcome != Completed && j.Outcome != Failed && j.Outcome != Cancelled:
 		return fmt.Errorf("job %s: outcome %q is none of completed, failed, cancelled", j.ID, j.Outcome)
 	case !(j.SMUse >= 0 && j.SMUse <= 1): // NaN, too
 		return fmt.Errorf("job %s: an SM use of %g: expected 0 to 1", j.ID, j.SMUse)
-	case !(j.GPUs >= 0) || math.IsInf(j.GPUs, 0) || j.MemoryMiB < 0:
-		return fmt.Errorf("job %s: %g GPUs and %d MiB: expected at least 0", j.ID, j.GPUs, j.MemoryMiB)
+	case !(j.GPUs >= 0 && j.GPUs <= 1e6) || j.MemoryMiB < 0:
+		return fmt.Errorf("job %s: %g GPUs and %d MiB: expected at least 0, and at most a million GPUs", j.ID, j.GPUs, j.MemoryMiB)
 	}
 	return nil
 }
+
+// outside reports whether no cluster was there at a time.
+func outside(t time.Time) bool { return t.Year() < 1970 || t.Year() > 2200 }
 
 // Fields returns what jobs are compared by.
 func (j *Job) Fields() []embed.Field {
