@@ -153,7 +153,8 @@ type Job struct {
 	// MinRuntime is how long the gang, or each pod of another job, runs at least
 	// before it can be evicted, where that is longer than the policy's.
 	MinRuntime Time
-	// Sharing says with what other jobs it may share its GPUs; the zero value: with none. See [Packing].
+	// Sharing says with what other jobs it may share its GPUs; the zero value: with none. Under a policy that packs, such a job
+	// takes no [PodsAdded] and no [JobRelabelled]. See [Packing].
 	Sharing Sharing
 	// StaleGrace is the [RequeuePolicy.StaleGrace] of the gang, where it is not 0; negative: it is never
 	// stopped for that.

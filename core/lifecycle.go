@@ -665,6 +665,9 @@ func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 	if err != nil {
 		return err
 	}
+	if err := e.packs.keeps(j); err != nil {
+		return err
+	}
 	if err := e.affinities.check(ev.Job, ev.Affinity); err != nil {
 		return err
 	}
@@ -782,6 +785,7 @@ func (e *Engine) estimate(now Time, ev JobEstimated) error {
 		return err
 	}
 	j.Estimate = ev.Estimate
+	e.packs.estimated(j)
 	if estimate, width := e.policy.estimateOf(&j.Job); j.key.estimate != estimate || j.key.width != width || e.policy.byRemaining() || e.packs.on(j) {
 		// The heaps of waiting jobs are in this order: the job leaves them while it changes.
 		waits := j.class != nil || e.waiting.pausing(j)

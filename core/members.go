@@ -13,6 +13,9 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 	if err != nil {
 		return err
 	}
+	if err := e.packs.keeps(j); err != nil {
+		return err
+	}
 	t, next, err := e.checkAdded(j, &ev)
 	if err != nil {
 		return err

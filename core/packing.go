@@ -78,6 +78,8 @@ type Sharing struct {
 type packs struct {
 	*Engine
 	hosts map[packKind][]*job
+	// listed has the kind under which each of them is listed: whether a job may be packed can change while it runs.
+	listed map[*job]packKind
 	// joined says that there are hosts that were none when the classes were tried.
 	joined bool
 	// slowed are the pairs to be cancelled by the next pass.
@@ -125,9 +127,10 @@ func (ps *packs) started(j *job) {
 		return
 	}
 	if ps.hosts == nil {
-		ps.hosts = map[packKind][]*job{}
+		ps.hosts, ps.listed = map[packKind][]*job{}, map[*job]packKind{}
 	}
 	k := kindOf(j)
+	ps.listed[j] = k
 	at, _ := slices.BinarySearchFunc(ps.hosts[k], j, startedFirst)
 	ps.hosts[k] = slices.Insert(ps.hosts[k], at, j)
 	ps.joined = true
@@ -147,13 +150,29 @@ func startedFirst(a, b *job) int {
 
 // unlist takes a job off the list of hosts, if it is there.
 func (ps *packs) unlist(j *job) {
-	if !ps.on(j) {
+	k, ok := ps.listed[j]
+	if !ok {
 		return
 	}
-	k := kindOf(j)
-	if at, ok := slices.BinarySearchFunc(ps.hosts[k], j, startedFirst); ok {
-		ps.hosts[k] = slices.Delete(ps.hosts[k], at, at+1)
+	delete(ps.listed, j)
+	at, _ := slices.BinarySearchFunc(ps.hosts[k], j, startedFirst)
+	ps.hosts[k] = slices.Delete(ps.hosts[k], at, at+1)
+}
+
+// estimated handles a new estimate of a host: it may suffice for guests now that it did not suffice for.
+func (ps *packs) estimated(j *job) {
+	if _, ok := ps.listed[j]; ok && ps.policy.Packing.Longest > 0 {
+		ps.joined = true
+		ps.changes.hostJoined(j)
 	}
+}
+
+// keeps refuses what would change a job that packing looks at: it keeps its one pod and that pod's labels.
+func (ps *packs) keeps(j *job) error {
+	if ps.policy.Packing.On && j.Sharing.Score != NotShared {
+		return fmt.Errorf("job %s: it may share GPUs, so its pod and labels stay as they are", j.Name)
+	}
+	return nil
 }
 
 // any reports whether there are hosts whose scores allow the job. False is certain, true is not.

@@ -283,3 +283,35 @@ func checkSharing(t *rapid.T, jobs map[string]*onGPUs) {
 		}
 	}
 }
+
+// A job that may share GPUs keeps its one pod and its labels: with another pod it was no longer known as one of a pair, and the GPUs of a
+// guest were given again.
+func TestPackedJobsStayAsTheyAre(t *testing.T) {
+	p := newPacking(t, "Lucid", nil, 2)
+	p.submit("host", 2, core.Tiny, 1, 100)
+	p.submit("guest", 2, core.Tiny, 1, 100)
+	p.pass()
+	for _, ev := range []core.Event{
+		core.PodsAdded{Job: "host", Pods: []int{1}, Task: core.Task{Request: core.Request{GPU: 2 * core.WholeGPU, CPUMilli: 1000}}},
+		core.JobRelabelled{Job: "host", Labels: []string{"x"}},
+	} {
+		if err := p.Apply(p.now, ev); err == nil || !strings.Contains(err.Error(), "it may share GPUs") {
+			t.Errorf("%T: error %v", ev, err)
+		}
+	}
+}
+
+// A host that is expected to run longer than was said takes guests that it did not take.
+func TestLongerHostTakesGuests(t *testing.T) {
+	p := newPacking(t, "Lucid", func(c *core.Policy) { c.Packing.Longest = 1000 }, 1)
+	p.submit("host", 2, core.Tiny, 1, 100)
+	p.pass()
+	p.submit("guest", 2, core.Tiny, 1, 500)
+	if got := p.pass(); strings.Contains(got, "guest") {
+		t.Fatalf("guest joins a host that ends before it: %s", got)
+	}
+	p.tell(core.JobEstimated{Job: "host", Estimate: 1000 * core.Second})
+	if got := p.pass(); !strings.Contains(got, "guest") {
+		t.Errorf("the host runs as long as the guest, and %q was decided", got)
+	}
+}
