@@ -65,12 +65,13 @@ func (c *Client) Drain(ctx context.Context, d Drain) error {
 		case <-ctx.Done():
 		case <-time.After(d.Pause):
 		}
-		switch {
-		case errors.Is(context.Cause(ctx), errTimeout):
+		// The cause is read once: the time may be up between two looks at it.
+		switch cause := context.Cause(ctx); {
+		case errors.Is(cause, errTimeout):
 			// Pods that are waiting to be replaced stay.
 			return errors.Join(l.undrained(fmt.Sprintf("after %s,", d.Timeout), "it stays cordoned: drain it again, or uncordon it with --uncordon"),
 				c.patchNode(whole, d.Node, true, ""))
-		case ctx.Err() != nil:
+		case cause != nil:
 			return l.undrained("interrupted:", "the scheduler continues the drain: run the command again to watch it, or end it with --uncordon")
 		}
 	}
