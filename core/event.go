@@ -20,7 +20,7 @@ type (
 	// NodeLost reports that a node and all its pods are gone.
 	NodeLost struct{ Node string }
 	// NodeCordoned starts or ends keeping new pods off a node. The end also ends what a policy's
-	// [Recovery] decided about the node, and forgets its strikes.
+	// [Recovery] decided about the node: if it was cordoned for failures, its strikes are forgotten.
 	NodeCordoned struct {
 		Node     string
 		Cordoned bool

@@ -449,8 +449,12 @@ func (r *recoveries) afterTest(now Time, ev *NodeTested) {
 	}
 }
 
-// cleared forgets what is held against a node that an operator uncordoned.
+// cleared forgets what is held against a node that was cordoned for failures and that an operator uncordoned. The end of another cordon
+// says nothing about them: a node that is not ready for a moment is cordoned, too, and faulty ones are that often.
 func (r *recoveries) cleared(now Time, id cluster.NodeID) {
+	if !r.cordoned[id] {
+		return
+	}
 	delete(r.cordoned, id)
 	delete(r.strikes, id)
 	r.trust(now, id)

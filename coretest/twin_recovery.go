@@ -66,7 +66,7 @@ func (w *Twin) recoverOn(now core.Time, ev core.Event) {
 		delete(r.jobs, ev.Job)
 		r.found = slices.DeleteFunc(r.found, func(d core.JobDiagnosed) bool { return d.Job == ev.Job })
 	case core.NodeCordoned:
-		if !ev.Cordoned {
+		if !ev.Cordoned && r.cordoned[ev.Node] {
 			delete(r.cordoned, ev.Node)
 			w.trusted(ev.Node)
 		}
