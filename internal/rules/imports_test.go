@@ -21,6 +21,7 @@ const module = "github.com/muster-sched/muster/"
 var mayImport = map[string][]string{
 	"core/cluster":     {},
 	"core/frag":        {"core/cluster"},
+	"core/goodput":     {},
 	"core/gputime":     {"core/cluster"},
 	"core/quota":       {"core/cluster"},
 	"core/place":       {"core/cluster", "core/frag"},
