@@ -20,6 +20,8 @@ type Script struct {
 	Commands []Command
 	Comments []Comment
 	Vars     map[string]Var // what is set last, or first where branches differ
+
+	size int // bytes that were added to words and values so far
 }
 
 // Comment is a comment that has a line of its own, such as an #SBATCH directive, with its #.
@@ -35,8 +37,12 @@ type Var struct {
 	Line  int
 }
 
-// maxValue bounds the length of a value, so that a=$a$a does not grow without end.
-const maxValue = 1 << 16
+// maxValue bounds the length of a value, so that a=$a$a does not grow without end, and maxSize what all words and values of a script have
+// together: what follows is not read.
+const (
+	maxValue = 1 << 16
+	maxSize  = 2 << 20
+)
 
 type reader struct {
 	source   string
@@ -58,7 +64,7 @@ type reader struct {
 // Parse reads a script that is called with params. Where it asks for its own folder, as by $(dirname "$0"), that is dir.
 func Parse(source []byte, dir string, params ...string) *Script {
 	r := &reader{source: string(source), line: 1, script: &Script{Vars: map[string]Var{}}, dir: dir, params: params}
-	for r.at < len(r.source) {
+	for r.more() {
 		r.step()
 	}
 	r.endCommand()
@@ -69,6 +75,9 @@ func Parse(source []byte, dir string, params ...string) *Script {
 func Split(line string) []Command {
 	return Parse([]byte(line), ".").Commands
 }
+
+// more is whether there is more to read.
+func (r *reader) more() bool { return r.at < len(r.source) && r.script.size <= maxSize }
 
 func (r *reader) step() {
 	c := r.source[r.at]
@@ -118,6 +127,7 @@ func (r *reader) add(s string) {
 		r.began = r.line
 	}
 	r.inWord = true
+	r.script.size += 1 + len(s)
 	if r.word.Len()+len(s) <= maxValue {
 		r.word.WriteString(s)
 	}
@@ -148,7 +158,7 @@ func (r *reader) single() {
 func (r *reader) double() {
 	r.add("")
 	r.at++
-	for r.at < len(r.source) {
+	for r.more() {
 		c := r.source[r.at]
 		switch {
 		case c == '"':
@@ -162,7 +172,7 @@ func (r *reader) double() {
 				if next != '"' && next != '$' && next != '\\' && next != '`' {
 					r.add(`\`)
 				}
-				r.add(string(next))
+				r.add(r.source[r.at+1 : r.at+2])
 			}
 			r.at += 2
 		case c == '$':
@@ -173,7 +183,7 @@ func (r *reader) double() {
 			r.add(" ")
 			r.at++
 		default:
-			r.add(string(c))
+			r.add(r.source[r.at : r.at+1])
 			r.at++
 		}
 	}
@@ -374,7 +384,7 @@ func (r *reader) array() {
 	r.word.Reset()
 	r.inWord = false
 	r.at++
-	for r.at < len(r.source) && r.source[r.at] != ')' {
+	for r.more() && r.source[r.at] != ')' {
 		switch c := r.source[r.at]; {
 		case c == '\n':
 			r.at++
@@ -385,7 +395,7 @@ func (r *reader) array() {
 				r.at++
 			}
 		case strings.IndexByte(";&|(<>", c) >= 0:
-			r.add(string(c))
+			r.add(r.source[r.at : r.at+1])
 			r.at++
 		default:
 			r.step()
@@ -406,6 +416,7 @@ func (r *reader) set(name string, v Var) {
 	if _, ok := r.script.Vars[name]; ok && r.else_ > 0 {
 		return
 	}
+	r.script.size += len(v.Value)
 	if len(v.Value) > maxValue {
 		v = Var{Value: "$" + name, Line: v.Line}
 	}
@@ -472,6 +483,7 @@ func (r *reader) endWord() {
 	name, value, _ := strings.Cut(w, "=")
 	if more, ok := strings.CutSuffix(name, "+"); ok {
 		name, value = more, r.script.Vars[more].Value+value
+		r.script.size += len(value)
 	}
 	r.env = append(r.env, name+"="+value)
 }

@@ -21,6 +21,7 @@ func TestParse(t *testing.T) {
 		{"run $@ $1", "1 run|p|q|p"},
 		{"A=$1\nshift\nrun \"$@\" $A", "3 run|q|p"},
 		{"X=a; X+=b; run $X --k=\"v w\"z", "1 run|ab|--k=v wz"},
+		{"run \"/données/pile\" \"\\é\" 'ü' ö", "1 run|/données/pile|\\é|ü|ö"},
 	} {
 		var got []string
 		for _, cmd := range Parse([]byte(c.source), "scripts", params(c.source)...).Commands {
@@ -57,6 +58,19 @@ func TestGrowth(t *testing.T) {
 	for name, v := range s.Vars {
 		if len(v.Value) > maxValue {
 			t.Errorf("%s has %d bytes", name, len(v.Value))
+		}
+	}
+	long := "a=\"" + strings.Repeat("x ", 30_000) + "\"\nb=($a)\n"
+	for _, c := range []string{"run" + strings.Repeat(" $a", 50_000), strings.Repeat("run $a\n", 50_000), "run \"" + strings.Repeat("${b[@]}", 50_000) + "\"", "c=(" + strings.Repeat("$a ", 50_000) + ")",
+		strings.Repeat("a+=x ", 50_000) + "run", strings.Repeat("b+=(x)\n", 50_000), strings.Repeat("d+=x\n", 50_000)} {
+		size := 0
+		for _, cmd := range Parse([]byte(long+c), ".").Commands {
+			for _, w := range append(cmd.Words, cmd.Env...) {
+				size += 1 + len(w)
+			}
+		}
+		if size > 2*maxSize {
+			t.Errorf("%.20s: %d bytes of words", c, size)
 		}
 	}
 }
