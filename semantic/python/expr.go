@@ -211,14 +211,16 @@ func (p *parser) atom() Expr {
 	e := Expr{Line: t.line}
 	switch t.kind {
 	case text:
-		e.Kind, e.Text = String, ""
+		e.Kind = String
+		var all strings.Builder
 		for p.tok.kind == text {
 			if p.tok.format && strings.Contains(p.tok.text, "{") {
 				e.Kind = Format
 			}
-			e.Text += p.tok.text
+			all.WriteString(p.tok.text)
 			p.advance()
 		}
+		e.Text = all.String()
 	case number:
 		e.Kind, e.Text = Number, t.text
 		p.advance()
