@@ -435,7 +435,7 @@ func (x *extraction) load(file string, r rank) {
 		return
 	}
 	if n := x.based(file, 0); n != nil {
-		interpolate(n, n, 0)
+		interpolate(n)
 		x.flatten(n, "", r)
 	}
 }
@@ -456,7 +456,8 @@ func (x *extraction) based(file string, depth int) *node {
 				bases = []*node{v}
 			}
 			for _, b := range bases {
-				if f, ok := x.tree.find(path.Dir(file), b.scalar); ok && f != file && b.scalar != "" {
+				if f, ok := x.tree.find(path.Dir(file), b.scalar); ok && f != file && b.scalar != "" && x.bases < maxBases {
+					x.bases++
 					if base := x.based(f, depth+1); base != nil && base.fields != nil {
 						all.merge(base)
 					}
@@ -472,6 +473,9 @@ func (x *extraction) based(file string, depth int) *node {
 func (x *extraction) loadPython(file string, r rank, depth int) {
 	if f, ok := x.pythonBase(file); ok && depth < 6 {
 		for _, b := range f {
+			if x.bases++; x.bases > maxBases {
+				break
+			}
 			x.loadPython(b, r, depth+1)
 		}
 	}

@@ -44,10 +44,11 @@ func Dir(ctx context.Context, dir string, o Options) (Result, error) {
 	x := &extraction{tree: t, byName: map[string][]*setting{}, words: map[string]mention{}, parsed: map[string]bool{}, options: map[string]option{}}
 	x.command(o.Command)
 	x.readLaunched()
+	r := x.resolve()
 	if err := ctx.Err(); err != nil {
 		return Result{}, fmt.Errorf("%s: reading it took too long: %w", dir, err)
 	}
-	return x.resolve(), nil
+	return r, nil
 }
 
 // extraction is what is known of one job so far.
@@ -63,7 +64,16 @@ type extraction struct {
 	hydra   *hydraMain
 	configs []string // that the command names
 	next    int      // the order of settings
+	scripts int      // how many were searched for commands
+	bases   int      // how many configurations were read for others that are based on them
 }
+
+// These bound what files that name each other, or themselves, make of a folder.
+const (
+	maxScripts = 500
+	maxBases   = 200
+	maxCalls   = 50_000
+)
 
 // mention is where a word is used.
 type mention struct {

@@ -17,6 +17,10 @@ func TestHostile(t *testing.T) {
 	for i := 'b'; i < 'k'; i++ {
 		laughs += fmt.Sprintf("%c: &%c [*%c, *%c, *%c, *%c, *%c, *%c, *%c, *%c]\n", i, i, i-1, i-1, i-1, i-1, i-1, i-1, i-1, i-1)
 	}
+	references := ""
+	for i := range 12 {
+		references += fmt.Sprintf("k%d: '%s'\n", i, strings.Repeat(fmt.Sprintf("${k%d}", i+1), 20))
+	}
 	nested := func(open, shut string) string {
 		return strings.Repeat(open, 50_000) + "1" + strings.Repeat(shut, 50_000)
 	}
@@ -29,6 +33,14 @@ func TestHostile(t *testing.T) {
 		"scripts that call each": {"c.yaml": "x: 1", "loop.sh": "bash loop.sh\nbash loop.sh", "run2.sh": "a=(1)\n" + strings.Repeat("a+=(${a[@]} ${a[@]})\n", 40) + "./run2.sh"},
 		"modules in a circle":    {"model.py": "from utils import x\nlr = lr2\nlr2 = lr\n", "utils.py": "from model import x\nimport train\n"},
 		"interpolation":          {"c.yaml": "a: ${b}\nb: ${a}\nc: ${c}\nd: ${${${a}}}\n"},
+		"references to nothing":  {"c.yaml": references + "k12: ''\n"},
+		"one name everywhere":    {"model.py": strings.Repeat("lr = lr\n", 100_000), "c.yaml": strings.Repeat("- lr: 1\n", 20_000)},
+		"calls and strings":      {"model.py": strings.Repeat("A();", 200_000), "utils.py": "x = (" + strings.Repeat("'a' ", 200_000) + ")\n"},
+		"scripts without end":    {"run.sh": "python train.py --batch-size 4\n" + strings.Repeat("bash run.sh\n", 1000)},
+		"words without end":      {"run.sh": "a=\"" + strings.Repeat("x ", 32_000) + "\"\npython train.py --batch-size 4 " + strings.Repeat("$a ", 20_000)},
+		"bases in a circle":      {"c.yaml": "base: [" + strings.Repeat("d.yaml, ", 100) + "]", "d.yaml": "base: [" + strings.Repeat("c.yaml, ", 100) + "]"},
+		"bases in Python":        {"run.sh": "python train.py --config a.py --batch-size 4", "a.py": "_base_ = [" + strings.Repeat("'b.py', ", 100) + "]\n", "b.py": "_base_ = [" + strings.Repeat("'a.py', ", 100) + "]\n"},
+		"defaults in a circle":   {"run.sh": "python train.py --config-path . --config-name c --batch-size 4", "c.yaml": "defaults:\n" + strings.Repeat("- c\n", 100)},
 		"no text":                {"c.yaml": "\x00\x01\xff", "model.py": "\x7fELF\x00", "c.toml": "\xff\xfe"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -12,8 +12,9 @@ type composition struct {
 	choices map[string]string // of groups, from the command and from "override" in defaults
 	added   []choice          // from the command, with +group=name
 	used    map[string]bool   // the groups that a defaults list names
-	files   int
-	groups  *node // what was chosen for which group
+	files   int               // that are merged
+	looked  int               // files whose defaults lists were searched for choices
+	groups  *node             // what was chosen for which group
 }
 
 type choice struct{ group, name string }
@@ -63,21 +64,13 @@ func (x *extraction) compose(h *hydraMain, args []argument) {
 	for _, a := range values {
 		all.put(strings.TrimPrefix(a.key, "+"), &node{scalar: strings.Trim(a.value, `"'`), at: x.launch.at, rank: commanded})
 	}
-	interpolate(all, all, 0)
+	interpolate(all)
 	x.flatten(all, "", configured)
 	x.flatten(c.groups, "", configured)
 }
 
 // group is whether a key is a folder of configurations, so that key=name chooses one.
-func (c *composition) group(key string) bool {
-	prefix := path.Join(c.dir, key) + "/"
-	for _, f := range c.x.tree.files {
-		if strings.HasPrefix(f, prefix) {
-			return true
-		}
-	}
-	return false
-}
+func (c *composition) group(key string) bool { return c.x.tree.folders[path.Join(c.dir, key)] }
 
 func packageOf(group string) string { return strings.ReplaceAll(strings.Trim(group, "/"), "/", ".") }
 
@@ -131,6 +124,9 @@ func entries(n *node) []entry {
 
 // collect notes what "override" entries choose, in the file and in those that it names. What the command chose stays.
 func (c *composition) collect(name string, depth int) {
+	if c.looked++; c.looked > 200 {
+		return
+	}
 	file, n := c.open(name)
 	if n == nil || depth > 8 {
 		return
@@ -275,28 +271,36 @@ func packageDirective(source []byte, pkg string) string {
 }
 
 // interpolate fills in ${a.b} with what stands at a.b, and ${oc.env:X,default} with its default. What is not known stays.
-func interpolate(root, n *node, depth int) {
+func interpolate(n *node) { (&interpolation{root: n, left: maxNodes}).node(n, 0) }
+
+type interpolation struct {
+	root *node
+	left int // how many more references are looked up
+}
+
+func (p *interpolation) node(n *node, depth int) {
 	switch {
 	case depth > maxNested:
 	case n.fields != nil:
 		for _, k := range n.keys {
-			interpolate(root, n.fields[k], depth+1)
+			p.node(n.fields[k], depth+1)
 		}
 	case n.list:
 		for _, i := range n.items {
-			interpolate(root, i, depth+1)
+			p.node(i, depth+1)
 		}
 	case strings.Contains(n.scalar, "${"):
-		n.scalar = resolved(root, n.scalar, 0)
+		n.scalar = p.resolved(n.scalar, 0)
 	}
 }
 
-func resolved(root *node, text string, depth int) string {
+func (p *interpolation) resolved(text string, depth int) string {
 	for range 20 {
 		i := strings.LastIndex(text, "${")
-		if i < 0 || depth > 10 || len(text) > 1<<12 {
+		if i < 0 || depth > 10 || len(text) > 1<<12 || p.left == 0 {
 			return text
 		}
+		p.left--
 		n := strings.IndexByte(text[i:], '}')
 		if n < 0 {
 			return text
@@ -310,11 +314,11 @@ func resolved(root *node, text string, depth int) string {
 			}
 			value = strings.TrimSpace(def)
 		} else {
-			target := root.get(strings.TrimLeft(name, "."))
+			target := p.root.get(strings.TrimLeft(name, "."))
 			if target == nil || target.fields != nil || target.list {
 				return text
 			}
-			value = resolved(root, target.scalar, depth+1)
+			value = p.resolved(target.scalar, depth+1)
 			if strings.Contains(value, "${") {
 				return text
 			}

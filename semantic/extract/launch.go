@@ -51,6 +51,9 @@ func (x *extraction) command(given string) {
 
 // commands takes the first command of a script that launches something. Directives for Slurm say on how many nodes.
 func (x *extraction) commands(source []byte, at string, r rank, dir string, params []string, depth int) bool {
+	if x.scripts++; x.scripts > maxScripts || x.tree.ctx.Err() != nil {
+		return false
+	}
 	own := path.Dir(at)
 	if dir != "." && strings.HasPrefix(own+"/", dir+"/") { // a script that is launched in its own folder
 		own = path.Join(".", strings.TrimPrefix(own, dir))
@@ -60,7 +63,7 @@ func (x *extraction) commands(source []byte, at string, r rank, dir string, para
 	score := 0
 	for _, c := range s.Commands {
 		if c.Words[0] == "cd" && len(c.Words) > 1 && !strings.Contains(c.Words[1], "$") {
-			if next := path.Join(dir, c.Words[1]); x.isFolder(next) {
+			if next := path.Join(dir, c.Words[1]); x.tree.folders[next] {
 				dir = next
 			}
 			continue
@@ -425,7 +428,7 @@ func (x *extraction) hydraOptions(args []argument) {
 		x.hydra = &hydraMain{dir: x.launch.dir}
 	}
 	for _, d := range []string{path.Join(path.Dir(x.launch.script), dir), path.Join(x.launch.dir, dir), path.Clean(dir)} {
-		if dir != "" && x.isFolder(d) {
+		if dir != "" && x.tree.folders[d] {
 			x.hydra.dir = d
 			break
 		}
@@ -461,13 +464,4 @@ func (x *extraction) locate(name string) (string, bool) {
 		return "", false
 	}
 	return x.tree.find(".", "$/"+name)
-}
-
-func (x *extraction) isFolder(dir string) bool {
-	for _, f := range x.tree.files {
-		if strings.HasPrefix(f, dir+"/") {
-			return true
-		}
-	}
-	return false
 }

@@ -2,6 +2,7 @@ package extract
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"unicode"
@@ -86,18 +87,21 @@ func normal(key string) string {
 	return strings.Trim(b.String(), ".")
 }
 
-// maxSettings bounds the settings of a job.
-const maxSettings = 100_000
+// maxSettings bounds the settings of a job, and maxAlike those whose keys end with the same name, as each may mean each other one.
+// Configurations may set as many more, and the command as many more again: both are read after the code.
+const (
+	maxSettings = 100_000
+	maxAlike    = 300
+)
 
 // add adds a setting. Where the same key is set twice by files of the same rank that override each other, the later one counts.
 func (x *extraction) add(s setting) {
 	s.key = normal(s.key)
-	if s.key == "" || x.next > maxSettings {
+	last, times := s.last(), 1+max(0, int(s.rank-passed))
+	if s.key == "" || x.next >= times*maxSettings {
 		return
 	}
 	s.order = x.next
-	x.next++
-	last := s.last()
 	if s.rank >= configured {
 		for i, old := range x.byName[last] {
 			if old.key == s.key && old.rank == s.rank {
@@ -106,7 +110,10 @@ func (x *extraction) add(s setting) {
 			}
 		}
 	}
-	x.byName[last] = append(x.byName[last], &s)
+	if len(x.byName[last]) < times*maxAlike {
+		x.byName[last] = append(x.byName[last], &s)
+		x.next++
+	}
 }
 
 // parse returns the value that a word of a command or of a file without types has.
@@ -325,6 +332,9 @@ func (e *evaluation) binary(p *python.Expr) value {
 		}
 		m *= float64(int64(1) << int(n))
 	default:
+		return value{}
+	}
+	if math.IsInf(m, 0) || math.IsNaN(m) {
 		return value{}
 	}
 	return value{strconv.FormatFloat(m, 'f', -1, 64), number}

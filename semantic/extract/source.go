@@ -265,7 +265,9 @@ func (x *extraction) call(c *python.Expr, s *python.Statement, file string, r ra
 		if made := maker(&s.Value); made != nil && made.Line == c.Line && made.Callee() == callee {
 			target = s.Target
 		}
-		x.calls = append(x.calls, call{*c, callee, file, p, target})
+		if len(x.calls) < maxCalls {
+			x.calls = append(x.calls, call{*c, callee, file, p, target})
+		}
 	}
 	key := name
 	if evaluates(c, s) {

@@ -29,8 +29,10 @@ type tree struct {
 	ctx    context.Context
 	files  []string // regular files with slashes, folders of less depth first
 	has    map[string]bool
-	read   int64
-	cache  map[string][]byte
+	// folders has those with a file in them, or in a folder of theirs.
+	folders map[string]bool
+	read    int64
+	cache   map[string][]byte
 }
 
 // skipped has folders of code that others wrote, or that programs made.
@@ -55,7 +57,7 @@ func openTree(ctx context.Context, dir string, l Limits) (*tree, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: expected a folder that can be read; found: %w", dir, cause(err))
 	}
-	t := &tree{root: root, limits: l, ctx: ctx, has: map[string]bool{}, cache: map[string][]byte{}}
+	t := &tree{root: root, limits: l, ctx: ctx, has: map[string]bool{}, folders: map[string]bool{}, cache: map[string][]byte{}}
 	if err := t.list(); err != nil {
 		root.Close()
 		return nil, fmt.Errorf("%s: expected a folder that can be read; found: %w", dir, cause(err))
@@ -71,6 +73,9 @@ func cause(err error) error {
 }
 
 func (t *tree) close() { t.root.Close() }
+
+// maxPath is how long a path can be on Linux.
+const maxPath = 4096
 
 // list lists the files, level by level. Links to files count as files, links to folders do not count.
 func (t *tree) list() error {
@@ -92,6 +97,9 @@ func (t *tree) list() error {
 				case e.Type().IsRegular() || e.Type() == fs.ModeSymlink:
 					t.files = append(t.files, name)
 					t.has[name] = true
+					for d := dir; d != "." && !t.folders[d]; d = path.Dir(d) {
+						t.folders[d] = true
+					}
 				}
 				if len(t.files)+len(below) >= t.limits.Files || t.ctx.Err() != nil {
 					return nil
@@ -120,6 +128,9 @@ func (t *tree) entries(dir string) ([]fs.DirEntry, error) {
 // open returns the text of a file, or false if it is none, is too large, or cannot be read.
 func (t *tree) open(name string) ([]byte, bool) {
 	name = path.Clean(name)
+	if t.ctx.Err() != nil {
+		return nil, false
+	}
 	if data, ok := t.cache[name]; ok {
 		return data, data != nil
 	}
@@ -129,9 +140,6 @@ func (t *tree) open(name string) ([]byte, bool) {
 }
 
 func (t *tree) load(name string) []byte {
-	if t.ctx.Err() != nil {
-		return nil
-	}
 	f, err := t.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO without a writer does not block
 	if err != nil {
 		return nil
@@ -154,6 +162,9 @@ func (t *tree) load(name string) []byte {
 
 // find returns the file that name means for something that is launched in the folder dir, or imported by a file in dir.
 func (t *tree) find(dir, name string) (string, bool) {
+	if len(name) > maxPath {
+		return "", false
+	}
 	for _, p := range []string{path.Join(dir, name), path.Clean(name), path.Join("src", name)} {
 		if t.has[p] {
 			return p, true
