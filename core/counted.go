@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -149,7 +150,7 @@ func (e *Engine) Counted(now Time) GPUTimeCounted {
 }
 
 // Standing is where a queue stands under the orders by what was received or is held, for people: what it and those below it have received and
-// deserved, in GPU-seconds, and the index by which its turn comes, the lowest first.
+// deserved, in GPU-seconds, and the index by which its turn comes, the lowest first; it may be infinite.
 type Standing struct{ Received, Deserved, Index float64 }
 
 // Standings returns where all queues stand now, which does not go back; nil under other policies.
@@ -162,7 +163,11 @@ func (e *Engine) Standings(now Time) map[string]Standing {
 	out := map[string]Standing{}
 	for q := range e.ledger.All() {
 		all, _, index := lt.ledger.Queue(q.Name)
-		out[q.Name] = Standing{all.Received.GPUSeconds(), all.Deserved.GPUSeconds(), float64(index) / gputime.IndexOne}
+		s := Standing{all.Received.GPUSeconds(), all.Deserved.GPUSeconds(), float64(index) / gputime.IndexOne}
+		if index == gputime.MostIndex {
+			s.Index = math.Inf(1)
+		}
+		out[q.Name] = s
 	}
 	return out
 }
@@ -189,7 +194,12 @@ func (lt *longTerm) turn(j *job) string {
 		return fmt.Sprintf("job %s is before it: %s and %s", first.Name, lt.indexText(a), lt.indexText(b))
 	}
 	x, y := lt.ledger.Rivals(first.service.Job, j.service.Job)
-	text := func(index int64) string { return fmt.Sprintf("%.2f", float64(index)/gputime.IndexOne) }
+	text := func(index int64) string {
+		if index == gputime.MostIndex {
+			return "infinite"
+		}
+		return fmt.Sprintf("%.2f", float64(index)/gputime.IndexOne)
+	}
 	switch a, b := lt.ledger.JobIndex(first.service.Job), lt.ledger.JobIndex(j.service.Job); {
 	case first == j || first.Class != j.Class:
 		return ""

@@ -166,7 +166,7 @@ func (lt *longTerm) count() {
 // setQueue records that a queue was added or changed.
 func (lt *longTerm) setQueue(q *Queue) {
 	if lt.ledger != nil {
-		lt.ledger.Set(q.Name, q.Parent, max(q.Weight, 1)) // the least: what it deserves is not divided in two steps
+		lt.ledger.Set(q.Name, q.Parent, q.Weight)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
 )
 
 // What queues and jobs have received and deserved, added up again from all pods at each moment, under
@@ -248,18 +249,27 @@ func (w *Twin) divideServed(queue string, rate int64, wanted map[string]int64, r
 	var claims []claim
 	for i := range w.queues {
 		if q := &w.queues[i]; q.Parent == queue && wanted[q.Name] > 0 {
-			claims = append(claims, claim{q.Name, wanted[q.Name], max(q.Weight, 1)})
+			claims = append(claims, claim{q.Name, wanted[q.Name], q.Weight})
 		}
 	}
 	if queue != "" && wanted[own(queue)] > 0 {
 		claims = append(claims, claim{own(queue), wanted[own(queue)], 1})
 	}
 	for len(claims) > 0 {
+		// When only those of weight 0 are left, they divide evenly.
+		if !slices.ContainsFunc(claims, func(c claim) bool { return c.weight > 0 }) {
+			for i := range claims {
+				claims[i].weight = 1
+			}
+		}
 		// The one that wants least for its weight; of several, the first by name.
 		first, weights := 0, int64(0)
 		for i, c := range claims {
 			f := claims[first]
-			if less := c.wanted*f.weight - f.wanted*c.weight; less < 0 || less == 0 && nameOf(c.name) < nameOf(f.name) {
+			if c.weight == 0 {
+				continue
+			}
+			if less := c.wanted*f.weight - f.wanted*c.weight; f.weight == 0 || less < 0 || less == 0 && nameOf(c.name) < nameOf(f.name) {
 				first = i
 			}
 			weights += c.weight
@@ -340,6 +350,9 @@ func indexAfter(received, deserved *big.Int, held, rate int64, h core.Time) int6
 func (w *Twin) compareServed(a, b *job) int {
 	r, s := w.rates(), &w.served
 	of := func(account string) int64 {
+		if d := s.deserved[account]; (d == nil || d.Sign() == 0) && r.deserved[account] == 0 && w.weightOf(account) == 0 {
+			return math.MaxInt64
+		}
 		return w.indexOf(s.received[account], s.deserved[account], r.held[account], r.deserved[account])
 	}
 	x, y := w.accountsAbove(a), w.accountsAbove(b)
@@ -347,7 +360,7 @@ func (w *Twin) compareServed(a, b *job) int {
 	for i := range min(len(x), len(y)) {
 		if w.byQueue() && x[i] != y[i] {
 			if w.policy.Queueing.Order == core.DominantShare {
-				queues = w.dominantShare(x[i]).Cmp(w.dominantShare(y[i]))
+				queues = cmp.Or(cluster.LastIf(w.weightOf(x[i]) == 0, w.weightOf(y[i]) == 0), w.dominantShare(x[i]).Cmp(w.dominantShare(y[i])))
 			} else {
 				queues = cmp.Compare(of(x[i]), of(y[i]))
 			}
@@ -395,11 +408,15 @@ func (w *Twin) dominantShare(account string) *big.Rat {
 			share = of
 		}
 	}
-	weight := int64(1) // of own jobs beside queues below
-	if account != own(nameOf(account)) {
-		weight = max(w.queue(account).Weight, 1)
+	return share.Quo(share, big.NewRat(max(w.weightOf(account), 1), 1))
+}
+
+// weightOf returns the weight of a queue, which of own jobs beside queues below is 1.
+func (w *Twin) weightOf(account string) int64 {
+	if account == own(nameOf(account)) {
+		return 1
 	}
-	return share.Quo(share, big.NewRat(weight, 1))
+	return w.queue(account).Weight
 }
 
 // indexOfJob returns by what a job is ordered among those of its priority.

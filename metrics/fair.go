@@ -11,7 +11,7 @@ import (
 // fairness measures what GPU time queues and jobs received, and what they deserved (ASTRAEA's
 // long-term GPU-time fairness). At each instant the available GPUs are divided among the queues
 // that have jobs, by weight and at every level of the tree, and what a queue deserves among its
-// jobs; no one deserves more than it requests then (weighted max-min).
+// jobs; no one deserves more than it requests then (weighted max-min). Queues of weight 0 divide evenly what the others leave.
 //
 // What the own jobs of a queue deserve is divided in the same way, with equal weights, among the users whose jobs they are.
 //
@@ -75,7 +75,7 @@ func newFairness(o Options) fairness {
 	f := fairness{from: o.From, to: o.To, root: &account{}, byName: map[string]*account{}}
 	for i := range o.Queues {
 		q := &o.Queues[i]
-		f.add(q.Name, q.Parent, max(q.Weight, 1)) // as core/gputime counts it
+		f.add(q.Name, q.Parent, q.Weight)
 	}
 	return f
 }
@@ -108,7 +108,7 @@ func (f *fairness) add(name, parent string, weight int64) *account {
 		above.own.own = above.own
 		above.children = append(above.children, above.own)
 	}
-	a := &account{name: name, weight: float64(max(weight, 1)), parent: above}
+	a := &account{name: name, weight: float64(weight), parent: above}
 	a.own = a
 	above.children = append(above.children, a)
 	f.byName[name] = a
@@ -191,7 +191,7 @@ func (f *fairness) divide(a *account, rate float64) {
 // divideAmong sets the rates of accounts, and appends those that request something to f.parts.
 func (f *fairness) divideAmong(accounts []*account, rate float64) {
 	// Those that want least for their weight first: once one wants more than its share of what is
-	// left, so do all after it.
+	// left, so do all after it. Those of weight 0 come last, and then count alike.
 	from, weights := len(f.parts), 0.0
 	for _, c := range accounts {
 		if c.wanted > 0 {
@@ -203,13 +203,20 @@ func (f *fairness) divideAmong(accounts []*account, rate float64) {
 	}
 	parts := f.parts[from:]
 	slices.SortStableFunc(parts, func(a, b *account) int {
-		return cmp.Compare(float64(a.wanted)/a.weight, float64(b.wanted)/b.weight)
+		return cmp.Or(cmp.Compare(float64(a.wanted)/a.weight, float64(b.wanted)/b.weight), cmp.Compare(a.wanted, b.wanted)) // x/0 is infinite
 	})
-	for _, c := range parts {
-		c.rate = min(float64(c.wanted), rate*c.weight/weights)
-		rate, weights = max(rate-c.rate, 0), weights-c.weight
+	none := false
+	for i, c := range parts {
+		if c.weight == 0 && !none {
+			none, weights = true, float64(len(parts)-i)
+		}
+		c.rate = min(float64(c.wanted), rate*c.parts()/weights)
+		rate, weights = max(rate-c.rate, 0), weights-c.parts()
 	}
 }
+
+// parts is the weight of an account among those that divide with it: those of weight 0 do, with no others.
+func (a *account) parts() float64 { return max(a.weight, 1) }
 
 // idle records that an account of which nothing is requested deserves nothing, nor do those below it.
 func (a *account) idle() {

@@ -97,7 +97,7 @@ func TestFairnessInATree(t *testing.T) {
 func TestFairnessAgainstSlow(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 0))
-		queues := []core.Queue{{Name: "q0", Weight: 1 + rng.Int64N(3)}, {Name: "q1", Weight: 1 + rng.Int64N(3)}, {Name: "q2", Weight: 1 + rng.Int64N(3)}}
+		queues := []core.Queue{{Name: "q0", Weight: rng.Int64N(4)}, {Name: "q1", Weight: rng.Int64N(4)}, {Name: "q2", Weight: rng.Int64N(4)}}
 		r := newRun(t, Options{Levels: 1, Queues: queues})
 		r.node(0, "n0", "l")
 		type slow struct {
@@ -134,7 +134,7 @@ func TestFairnessAgainstSlow(t *testing.T) {
 			for q := range queues {
 				weights[q] = float64(queues[q].Weight)
 			}
-			for q, rate := range filled(8, wants[:], weights[:]) {
+			for q, rate := range divided(8, wants[:], weights[:]) {
 				deserved[q] += rate
 				var of []*slow
 				var sizes, ones []float64
@@ -161,6 +161,26 @@ func TestFairnessAgainstSlow(t *testing.T) {
 			near(t, "received by "+q.Queue, q.Received*3600, received[i])
 		}
 	}
+}
+
+// divided divides a rate by weights, and what is left evenly among those of weight 0.
+func divided(rate float64, wants, weights []float64) []float64 {
+	weighted, even := slices.Clone(wants), slices.Clone(wants)
+	for i, w := range weights {
+		if w > 0 {
+			even[i] = 0
+		} else {
+			weighted[i] = 0
+		}
+	}
+	out := filled(rate, weighted, weights)
+	for _, x := range out {
+		rate -= x
+	}
+	for i, x := range filled(rate, even, []float64{1, 1, 1}) {
+		out[i] += x
+	}
+	return out
 }
 
 // filled divides a rate by weights, no more to each than it wants: little by little.

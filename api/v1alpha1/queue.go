@@ -210,7 +210,8 @@ type QueueStanding struct {
 	Received string `json:"received"`
 	Deserved string `json:"deserved"`
 	// Index is what it will have received for what it will have deserved after a lease,
-	// if nothing changes. The queue with the lowest index is next.
+	// if nothing changes; "infinite" if it deserves nothing. The queue with the lowest
+	// index is next.
 	Index string `json:"index"`
 }
 

@@ -79,8 +79,8 @@ func (a Amount) GPUSeconds() float64 {
 	return (float64(a.hi)*math.Exp2(64) + float64(a.lo)) / float64(PerGPU) / 1e9
 }
 
-// most is the greatest index.
-const most = math.MaxInt64
+// MostIndex is the greatest index.
+const MostIndex = math.MaxInt64
 
 // index returns received / deserved in billionths, rounded down. Both are first halved, rounded down, until
 // deserved has 63 bits at most. Without anything deserved it is 0 if nothing was received, else the greatest.
@@ -92,15 +92,15 @@ func index(received, deserved Amount) int64 {
 	case received == Amount{}:
 		return 0
 	case deserved.lo == 0 || received.hi>>33 > 0:
-		return most
+		return MostIndex
 	}
 	high, low := bits.Mul64(received.lo, billion)
 	high += received.hi * billion // below 2^63, as received.hi is below 2^33
 	if high >= deserved.lo {
-		return most
+		return MostIndex
 	}
 	q, _ := bits.Div64(high, low, deserved.lo)
-	return int64(min(q, most))
+	return int64(min(q, MostIndex))
 }
 
 const billion = 1_000_000_000

@@ -59,6 +59,9 @@ func product(a, b, c int64) [3]uint64 {
 
 // index returns the share for a weight in billionths, rounded down, for people.
 func (s share) index(weight int64) int64 {
+	if weight == 0 {
+		return MostIndex
+	}
 	if s.held/4 >= s.there {
 		return 4 * billion / weight // or more
 	}

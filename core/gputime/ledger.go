@@ -5,7 +5,8 @@
 // GPUs are counted in millionths, each times the exchange rate of its model. At each moment what there is is divided
 // among the queues with jobs that request GPUs, by weight, at every level of the tree: those that request least for
 // their weight first (then by name), each gets what it requests but at most weight / sum of the weights left of
-// what is left, rounded down. The own jobs of a queue are one more queue below it, of weight 1. What these deserve
+// what is left, rounded down. Queues of weight 0 divide evenly what the others leave. The own jobs of a queue are one more queue below
+// it, of weight 1. What these deserve
 // is divided among the queue's jobs in the same way, with equal weights. So no queue and no job ever deserves more
 // than it requests.
 package gputime
@@ -58,7 +59,7 @@ type Ledger struct {
 // Account is a queue with all queues below it, or the own jobs of a queue.
 type Account struct {
 	Name     string
-	weight   int64
+	weight   int64 // at least 0
 	parent   *Account
 	children []*Account
 	own      *Account // its own jobs; nil of the account of own jobs
@@ -107,7 +108,7 @@ func New(horizon, halfLife Time) *Ledger {
 	return l
 }
 
-// Set adds a queue or changes it. Its parent is known, or empty.
+// Set adds a queue or changes it. Its parent is known, or empty. The weight is at least 0.
 func (l *Ledger) Set(name, parent string, weight int64) {
 	above := l.byName[parent]
 	if above == nil {
@@ -325,7 +326,7 @@ func (l *Ledger) divideBelow(a *Account) {
 		return
 	}
 	// Those that want least for their weight first: once one wants more than its part of what is left, so do all
-	// after it.
+	// after it. Those of weight 0 come last, and then count alike.
 	from, weights := len(l.parts), int64(0)
 	for _, c := range a.children {
 		if c.wanted > 0 {
@@ -337,18 +338,24 @@ func (l *Ledger) divideBelow(a *Account) {
 	}
 	parts := l.parts[from:]
 	slices.SortFunc(parts, func(a, b *Account) int {
-		return cmp.Or(cluster.CompareProducts(a.wanted, b.weight, b.wanted, a.weight), cmp.Compare(a.Name, b.Name), cmp.Compare(a.depthOfOwn(), b.depthOfOwn()))
+		return cmp.Or(cluster.LastIf(a.weight == 0, b.weight == 0), cluster.CompareProducts(a.wanted, b.parts(), b.wanted, a.parts()), cmp.Compare(a.Name, b.Name), cmp.Compare(a.depthOfOwn(), b.depthOfOwn()))
 	})
 	left := a.rate
-	for _, c := range parts {
-		c.rate = min(c.wanted, cluster.Part(left, c.weight, weights))
-		left, weights = left-c.rate, weights-c.weight
+	for i, c := range parts {
+		if c.weight == 0 && weights == 0 {
+			weights = int64(len(parts) - i)
+		}
+		c.rate = min(c.wanted, cluster.Part(left, c.parts(), weights))
+		left, weights = left-c.rate, weights-c.parts()
 	}
 	for i := range parts {
 		l.divideBelow(l.parts[from+i])
 	}
 	l.parts = l.parts[:from]
 }
+
+// parts is the weight of an account among those that divide with it: those of weight 0 do, with no others.
+func (a *Account) parts() int64 { return max(a.weight, 1) }
 
 // idle says that an account below which nothing is requested deserves nothing.
 func (a *Account) idle() {

@@ -43,7 +43,7 @@ func TestAmounts(t *testing.T) {
 		} else if read, ok := ParseAmount(text); ok != (a.hi>>56 == 0) || ok && read != a {
 			t.Fatalf("%s is read as %v, %v", text, read, ok)
 		}
-		want := int64(most)
+		want := int64(MostIndex)
 		if x.Sign() == 0 {
 			want = 0
 		} else if y.Sign() > 0 && x.BitLen() <= 97 {
@@ -69,7 +69,7 @@ func TestNobodyDeservesMoreThanItRequests(t *testing.T) {
 		wanted := map[*Job]int64{}
 		for i := range rapid.IntRange(1, 8).Draw(t, "queues") {
 			name := fmt.Sprint("q", i)
-			l.Set(name, rapid.SampledFrom(names).Draw(t, "parent"), rapid.Int64Range(1, 1000).Draw(t, "weight"))
+			l.Set(name, rapid.SampledFrom(names).Draw(t, "parent"), rapid.Int64Range(0, 5).Draw(t, "weight"))
 			names = append(names, name)
 			for range rapid.IntRange(0, 4).Draw(t, "jobs") {
 				j := l.Add(name)

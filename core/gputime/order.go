@@ -8,14 +8,18 @@ import (
 
 // This file has the indexes, received / deserved, and the order that they give.
 
-// Index returns the index of an account, in billionths.
+// Index returns the index of an account, in billionths. That of a queue of weight 0 is the greatest as long as it has deserved nothing, even if
+// it has received nothing: it would come before all others with 0.
 func (l *Ledger) Index(a *Account) int64 {
 	if l.Dominant {
 		return l.dominant(a).index(a.weight)
 	}
 	l.divide()
 	if a.knows != l.version || a.indexHeld != a.held {
-		a.index = index(a.received.plus(a.held, l.horizon), a.deserved.plus(a.rate, l.horizon))
+		deserved := a.deserved.plus(a.rate, l.horizon)
+		if a.index = index(a.received.plus(a.held, l.horizon), deserved); a.weight == 0 && deserved == (Amount{}) {
+			a.index = MostIndex
+		}
 		a.knows, a.indexHeld = l.version, a.held
 	}
 	return a.index
@@ -86,7 +90,7 @@ func (l *Ledger) Compare(a, b *Job) int {
 // compare compares two accounts by their indexes.
 func (l *Ledger) compare(x, y *Account) int {
 	if l.Dominant {
-		return l.dominant(x).compare(x.weight, l.dominant(y), y.weight)
+		return cmp.Or(cluster.LastIf(x.weight == 0, y.weight == 0), l.dominant(x).compare(x.parts(), l.dominant(y), y.parts()))
 	}
 	return cmp.Compare(l.Index(x), l.Index(y))
 }

@@ -176,19 +176,25 @@ func (f *inTime) divide() {
 }
 
 func (a *account) divide() {
-	weights, left := 0.0, a.rate
-	parts := slices.Clone(a.children)
-	for _, c := range parts {
-		if c.wanted > leastAhead/1000 {
-			weights += c.weight
+	left := a.rate
+	for _, owed := range []bool{true, false} { // first by weight, then evenly among those of weight 0
+		weights, parts := 0.0, []*account(nil)
+		for _, c := range a.children {
+			if (c.weight > 0) != owed {
+				continue
+			}
+			if c.rate = 0; c.wanted > leastAhead/1000 {
+				parts = append(parts, c)
+				weights += max(c.weight, 1)
+			}
+		}
+		slices.SortFunc(parts, func(x, y *account) int { return cmp.Compare(x.wanted*max(y.weight, 1), y.wanted*max(x.weight, 1)) })
+		for _, c := range parts {
+			c.rate = min(c.wanted, left*max(c.weight, 1)/weights)
+			left, weights = left-c.rate, weights-max(c.weight, 1)
 		}
 	}
-	slices.SortFunc(parts, func(x, y *account) int { return cmp.Compare(x.wanted*y.weight, y.wanted*x.weight) })
-	for _, c := range parts {
-		if c.rate = 0; c.wanted > leastAhead/1000 {
-			c.rate = min(c.wanted, left*c.weight/weights)
-			left, weights = left-c.rate, weights-c.weight
-		}
+	for _, c := range a.children {
 		c.divide()
 	}
 }
@@ -197,7 +203,10 @@ func (a *account) divide() {
 func (f *inTime) index(a *account) float64 {
 	f.divide()
 	received, deserved := a.received+a.held*f.rules.Horizon, a.deserved+a.rate*f.rules.Horizon
-	if received == 0 {
+	switch {
+	case a.weight == 0 && deserved == 0:
+		return math.Inf(1)
+	case received == 0:
 		return 0
 	}
 	return received / max(deserved, 1e-9)

@@ -81,6 +81,9 @@ func standing(all map[string]core.Standing, name string) *v1alpha1.QueueStanding
 // rounded writes a number with three digits, at most three of them after the point: those of a queue that has run for long
 // change rarely, and so does its status.
 func rounded(x float64) string {
+	if math.IsInf(x, 1) {
+		return "infinite"
+	}
 	if x >= 100 {
 		unit := math.Pow(10, math.Floor(math.Log10(x))-2)
 		return strconv.FormatFloat(math.Round(x/unit)*unit, 'f', 0, 64)
