@@ -9,7 +9,11 @@ import (
 	"slices"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 )
+
+// The client would write to stderr what it returns as errors, too.
+func init() { logging.Disable() }
 
 // stream is a journal in a Redis stream: Redis numbers the entries in the order in which they are appended.
 type stream struct {
@@ -39,6 +43,9 @@ func openRedis(ctx context.Context, where string) (*stream, error) {
 	options, err := redis.ParseURL(u.String())
 	if err != nil {
 		return nil, err
+	}
+	if options.DialerRetries == 0 {
+		options.DialerRetries = 1 // each command is tried again as a whole
 	}
 	s := &stream{redis.NewClient(options), key}
 	if err := s.durable(ctx); err != nil {
