@@ -66,10 +66,12 @@ type Options struct {
 	// Most bounds the jobs: up to a tenth more are kept, then those that ended first are removed until Most are left; 0: a
 	// million.
 	Most int
+	// Existing refuses a file that is not there or empty, with an error that is [fs.ErrNotExist].
+	Existing bool
 }
 
-// Open opens a history: that of a postgres:// or redis:// URL (rediss:// with TLS), the file of a SQLite database, which it creates
-// if there is none, or "memory:", which is empty and forgotten on Close.
+// Open opens a history: that of a postgres:// or redis:// URL (rediss:// with TLS), the file of a SQLite database, which the
+// first job creates if there is none, or "memory:", which is empty and forgotten on Close.
 func Open(ctx context.Context, where string, o Options) (*History, error) {
 	if o.Embedder == nil {
 		o.Embedder = embed.Hashing{}
@@ -97,10 +99,10 @@ func Open(ctx context.Context, where string, o Options) (*History, error) {
 	case hasScheme:
 		err = fmt.Errorf("expected a file, or a URL of postgres:// or redis://; found the scheme %q", scheme)
 	default:
-		j, err = openSQLite(ctx, where)
+		j, err = openSQLite(ctx, where, o.Existing)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("history: %w", err)
+		return nil, err
 	}
 	return &History{journal: j, embedder: o.Embedder, most: o.Most, index: newIndex()}, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 )
@@ -43,7 +42,8 @@ func (d *database) change(ctx context.Context, do func(*sql.Tx) error) error {
 		err = do(tx)
 	}
 	if err != nil {
-		return errors.Join(err, tx.Rollback())
+		_ = tx.Rollback() // it says nothing that err does not
+		return err
 	}
 	return tx.Commit()
 }
@@ -95,7 +95,10 @@ func (d *database) read(ctx context.Context, after string, yield func(record)) (
 			r   record
 		)
 		if err := rows.Scan(&seq, &id, &job, &r.embedder, &r.vector); err != nil {
-			return "", err
+			if ctx.Err() != nil {
+				return "", ctx.Err()
+			}
+			return "", fmt.Errorf("the record after number %d cannot be read: it is damaged", seq)
 		}
 		if r.job, err = decodeJob(id, job, r.vector); err != nil {
 			return "", err

@@ -2,9 +2,12 @@ package history
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -122,13 +125,78 @@ func TestOtherFiles(t *testing.T) {
 	}
 	for where, want := range map[string]string{
 		other:                        "another SQLite file",
-		text:                         "not a database",
+		text:                         "expected a history; found a file that is damaged, or something else",
+		dir:                          "expected a file; found a folder",
 		"":                           "found nothing",
 		"mysql://host/db":            `"mysql"`,
-		filepath.Join(dir, "no/dir"): "unable to open",
+		filepath.Join(dir, "no/dir"): "no/dir: expected a folder that can be written; found: no such file or directory",
 	} {
 		if _, err := Open(context.Background(), where, Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want one with %q", where, err, want)
+		}
+	}
+}
+
+// What only asks creates no file, and what is asked before the first job is added finds the file of another process.
+func TestTheFirstJobCreatesTheFile(t *testing.T) {
+	ctx, dir := context.Background(), t.TempDir()
+	where, empty := filepath.Join(dir, "jobs.db"), filepath.Join(dir, "empty.db")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{where, empty} {
+		if _, err := Open(ctx, f, Options{Existing: true}); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: error %v", f, err)
+		}
+	}
+	asks, adds := open(t, where, Options{}), open(t, where, Options{})
+	if got := ids(t, asks); got != "" {
+		t.Errorf("there are %q before any job was added", got)
+	}
+	if _, err := adds.Similar(ctx, Query{Job: training("b", "vit", 20, 30), K: 1}); err != nil {
+		t.Error(err)
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
+		t.Errorf("files %v, %v, want empty.db alone", files, err)
+	}
+	add(t, adds, training("a", "resnet50", 0, 10))
+	if got := ids(t, asks); got != "a" {
+		t.Errorf("there are %q, want a", got)
+	}
+	add(t, asks, training("b", "vit", 20, 30))
+	if got := ids(t, open(t, where, Options{Existing: true})); got != "a b" {
+		t.Errorf("there are %q, want a and b", got)
+	}
+}
+
+// A file of which a part is lost is damaged, in words that need no knowledge of SQL.
+func TestDamagedFile(t *testing.T) {
+	where := filepath.Join(t.TempDir(), "jobs.db")
+	h := open(t, where, Options{})
+	for i := range 100 {
+		add(t, h, training(fmt.Sprint("j", i), "resnet50", 0, 10))
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(where)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, broken := range map[string][]byte{
+		"cut off":     data[:len(data)/2],
+		"overwritten": append(data[:4096:4096], bytes.Repeat([]byte{0xff}, len(data)-4096)...),
+	} {
+		if err := os.WriteFile(where, broken, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		h, err := Open(context.Background(), where, Options{})
+		if err == nil {
+			_, err = h.Jobs(context.Background())
+			h.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "expected a history; found a file that is damaged, or something else") {
+			t.Errorf("%s: error %v", name, err)
 		}
 	}
 }
