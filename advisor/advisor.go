@@ -4,7 +4,7 @@ package advisor
 
 import (
 	"context"
-	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -18,7 +18,7 @@ import (
 // Names lists the predictors, for help texts.
 var Names = []string{"history", "rolling", "user-mean"}
 
-// History predicts from a history of finished jobs, to which it adds those that end.
+// History predicts from a history of finished jobs, and of those that end in the run.
 type History struct {
 	known   *history.History // in memory: what was kept, and what has ended since
 	kept    *history.History // nil if nothing is kept
@@ -29,11 +29,8 @@ type History struct {
 	typical mean // what jobs took that ended here
 }
 
-// batch is after how many jobs the kept history receives them.
-const batch = 500
-
-// NewHistory returns a predictor that knows the jobs of kept, which may be nil, and adds to it the jobs that end. The virtual
-// time begins when the last of them has ended. Without predict it predicts nothing, and only adds.
+// NewHistory returns a predictor that knows the jobs of kept, which may be nil. [History.Keep] adds to it the jobs that ended. The
+// virtual time begins when the last of them has ended. Without predict it predicts nothing, and only adds.
 func NewHistory(ctx context.Context, kept *history.History, o estimate.Options, predict bool) (*History, error) {
 	known, err := history.Open(ctx, "memory:", history.Options{})
 	if err != nil {
@@ -44,13 +41,11 @@ func NewHistory(ctx context.Context, kept *history.History, o estimate.Options, 
 		return a, nil
 	}
 	jobs, err := kept.Jobs(ctx)
-	if err == nil {
-		a.begin, err = lastEnd(ctx, kept)
+	if err != nil {
+		return a, err
 	}
-	if err == nil {
-		err = known.Append(ctx, jobs...)
-	}
-	return a, err
+	a.begin = lastEnd(jobs)
+	return a, known.Append(ctx, jobs...)
 }
 
 // Predict returns what jobs that are like j took; if there is none, what all jobs took so far: SJF would start a job
@@ -90,26 +85,23 @@ func (a *History) Ended(now core.Time, j *workload.Job, started core.Time) error
 		a.typical.add(j.Duration.Seconds())
 	}
 	if a.kept != nil {
-		if a.untold = append(a.untold, job); len(a.untold) >= batch {
-			if err := a.flush(); err != nil {
-				return err
-			}
-		}
+		a.untold = append(a.untold, job)
 	}
 	return a.known.Append(context.Background(), job)
 }
 
-// Close adds what is left to the history that is kept, which stays open.
-func (a *History) Close() error { return errors.Join(a.flush(), a.known.Close()) }
-
-func (a *History) flush() error {
-	if len(a.untold) == 0 {
+// Keep adds the jobs that ended to the history that is kept: all of them, or none. Jobs of a run that failed are not worth keeping.
+func (a *History) Keep(ctx context.Context) error {
+	if a.kept == nil {
 		return nil
 	}
-	err := a.kept.Append(context.Background(), a.untold...)
+	jobs := a.untold
 	a.untold = nil
-	return err
+	return a.kept.Append(ctx, jobs...)
 }
+
+// Close frees what the predictor holds. The history that is kept stays open.
+func (a *History) Close() error { return a.known.Close() }
 
 func (a *History) at(t core.Time) time.Time { return a.begin.Add(time.Duration(t)) }
 
@@ -139,33 +131,61 @@ func described(name string, begin time.Time, kind string, pods, priority int) hi
 
 func gpus(m core.Milli) float64 { return float64(m) / float64(core.WholeGPU) }
 
-// Import adds jobs of a run to a history, and returns how many. The run's time 0 is when the last job that the history knows has
-// ended.
-func Import(ctx context.Context, h *history.History, jobs []runlog.EndedJob) (int, error) {
-	begin, err := lastEnd(ctx, h)
-	if err != nil {
-		return 0, err
+// OfRun returns the jobs of a run as a history keeps them that knows other jobs. The run's time 0 is when the last of these has ended.
+// It returns none if the history knows the run: if all its jobs are there, and as far apart.
+func OfRun(run []runlog.EndedJob, known []history.Job) []history.Job {
+	byName := map[string][]*history.Job{}
+	for i := range known {
+		byName[known[i].Name] = append(byName[known[i].Name], &known[i])
 	}
-	at := func(t core.Time) time.Time { return begin.Add(time.Duration(t)) }
+	if len(run) > 0 {
+		first := ofRun(&run[0], time.Unix(0, 0))
+		for _, k := range byName[first.Name] {
+			if isAt(run, k.End.Add(-time.Duration(run[0].End)), byName) {
+				return nil
+			}
+		}
+	}
+	begin := lastEnd(known)
 	var all []history.Job
-	for i := range jobs {
-		j := &jobs[i]
-		job := described(j.Job, begin, j.Kind, j.Pods, j.Priority)
-		job.User, job.Tenant, job.GPUs, job.Outcome = j.User, j.Queue, gpus(j.GPUs), history.Outcome(j.Outcome)
-		job.Submit, job.Start, job.End = at(j.Submitted), at(j.Started), at(j.End)
-		job.Ran = time.Duration(max(0, j.End-j.Submitted-j.Queued))
-		all = append(all, job)
+	for i := range run {
+		all = append(all, ofRun(&run[i], begin))
 	}
-	return len(all), h.Append(ctx, all...)
+	return all
 }
 
-// lastEnd returns when the last job of a history ended, 1970 if there is none.
-func lastEnd(ctx context.Context, h *history.History) (time.Time, error) {
-	jobs, err := h.Jobs(ctx)
-	if err != nil || len(jobs) == 0 {
-		return time.Unix(0, 0).UTC(), err
+// isAt reports whether all jobs of a run that began at a time are among others, which are sorted by their names.
+func isAt(run []runlog.EndedJob, begin time.Time, byName map[string][]*history.Job) bool {
+	for i := range run {
+		j := ofRun(&run[i], begin)
+		if !slices.ContainsFunc(byName[j.Name], func(k *history.Job) bool {
+			return k.User == j.User && k.Tenant == j.Tenant && k.GPUs == j.GPUs && k.Outcome == j.Outcome && k.Ran == j.Ran && k.Submit.Equal(j.Submit) && k.Start.Equal(j.Start) && k.End.Equal(j.End)
+		}) {
+			return false
+		}
 	}
-	return jobs[len(jobs)-1].End, nil
+	return true
+}
+
+// ofRun returns a job of a run that began at a time.
+func ofRun(j *runlog.EndedJob, begin time.Time) history.Job {
+	at := func(t core.Time) time.Time { return begin.Add(time.Duration(t)) }
+	job := described(j.Job, begin, j.Kind, j.Pods, j.Priority)
+	job.User, job.Tenant, job.GPUs, job.Outcome = j.User, j.Queue, gpus(j.GPUs), history.Outcome(j.Outcome)
+	job.Submit, job.Start, job.End = at(j.Submitted), at(j.Started), at(j.End)
+	job.Ran = time.Duration(max(0, j.End-j.Submitted-j.Queued))
+	return job
+}
+
+// lastEnd returns when the last of some jobs ended, 1970 if there is none.
+func lastEnd(jobs []history.Job) time.Time {
+	last := time.Unix(0, 0).UTC()
+	for i := range jobs {
+		if jobs[i].End.After(last) {
+			last = jobs[i].End
+		}
+	}
+	return last
 }
 
 func seconds(s float64) core.Time { return core.Time(s * float64(core.Second)) }

@@ -2,8 +2,10 @@ package advisor
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/runlog"
@@ -100,7 +102,7 @@ func TestHistoryOfTwoRuns(t *testing.T) {
 		known := job("vit", "bob", 1, 0)
 		known.Estimate = core.Second
 		expect(t, a, 600, known, 0) // the workload has an estimate of its own
-		if err := a.Close(); err != nil {
+		if err := errors.Join(a.Keep(ctx), a.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -110,12 +112,32 @@ func TestHistoryOfTwoRuns(t *testing.T) {
 	if err != nil || len(jobs) != 4 {
 		t.Errorf("%d jobs, %v, want 4", len(jobs), err)
 	}
-	// A run's table adds to it, too.
-	n, err := Import(ctx, kept, []runlog.EndedJob{{
-		Job: "bert-9", Queue: "lab", User: "ann", Kind: "training", Pods: 1, GPUs: 8 * core.WholeGPU,
-		Submitted: 10 * core.Second, Started: 20 * core.Second, End: 60 * core.Second, Queued: 15 * core.Second, Outcome: "completed",
-	}})
-	if jobs, _ = kept.Jobs(ctx); err != nil || n != 1 || len(jobs) != 5 || jobs[4].Ran.Seconds() != 35 {
-		t.Errorf("%d imported, %v; jobs %+v", n, err, jobs)
+}
+
+// Jobs of a run follow those that are known. A run whose jobs are known already is not counted twice; one that differs in a job is another.
+func TestJobsOfRuns(t *testing.T) {
+	job := func(name string, end core.Time) runlog.EndedJob {
+		return runlog.EndedJob{
+			Job: name, Queue: "lab", User: "ann", Kind: "training", Pods: 1, GPUs: 8 * core.WholeGPU,
+			Submitted: 10 * core.Second, Started: 20 * core.Second, End: end * core.Second, Queued: 15 * core.Second, Outcome: "completed",
+		}
+	}
+	one, other := []runlog.EndedJob{job("bert-9", 60), job("bert-8", 100)}, []runlog.EndedJob{job("bert-9", 60), job("bert-8", 101)}
+	known := OfRun(one, nil)
+	if len(known) != 2 || known[0].ID != "bert-9" || known[0].Ran != 35*time.Second || known[1].End.Unix() != 100 {
+		t.Fatalf("of an empty history: %+v", known)
+	}
+	if again := OfRun(one, known); len(again) != 0 {
+		t.Errorf("the same run again: %+v", again)
+	}
+	later := OfRun(other, known)
+	if len(later) != 2 || later[0].ID != "bert-9@100" || later[0].End.Unix() != 160 {
+		t.Fatalf("another run: %+v", later)
+	}
+	known = append(known, later...)
+	for _, run := range [][]runlog.EndedJob{one, other, nil} {
+		if again := OfRun(run, known); len(again) != 0 {
+			t.Errorf("after both, again %+v", again)
+		}
 	}
 }

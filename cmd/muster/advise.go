@@ -91,7 +91,7 @@ known of the job.`,
 	c.Flags().StringVar(&f.command, "command", "", "the `COMMAND` that launches the job, as in a shell, from within DIR")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON object a folder, each on a line")
 	f.ask.register(c)
-	c.Flags().StringVar(&f.history, "history", "", historyUsage+"; the job's run time is predicted from it")
+	c.Flags().StringVar(&f.history, "history", "", knownHistory+"; the job's run time is predicted from it")
 	c.Flags().StringVar(&f.name, "name", "", "with --history: the job's `NAME`")
 	c.Flags().StringVar(&f.user, "user", "", "with --history: the job's `USER`")
 	c.Flags().StringVar(&f.queue, "queue", "", "with --history: the job's `QUEUE`, of which other jobs are looked at; by default of all queues")
@@ -136,7 +136,7 @@ func (f *adviseFlags) advise(c *cobra.Command, dirs []string) error {
 	if f.history == "" {
 		return show(nil)
 	}
-	return withHistoryOf(c, f.history, f.models.fingerprints(), show)
+	return withHistory(c, f.history, history.Options{Embedder: f.models.fingerprints(), Existing: true}, show)
 }
 
 // predict returns what a history predicts of a job that is submitted now; nil without a history. If the embedding endpoint has no answer, jobs are
@@ -147,7 +147,11 @@ func (f *adviseFlags) predict(c *cobra.Command, h *history.History, r *advice) (
 	}
 	o := estimate.Default
 	if f.models.fingerprints() == nil {
-		return f.estimate(c.Context(), h, r, o)
+		e, err := f.estimate(c.Context(), h, r, o)
+		if err != nil {
+			return nil, badHistory(c, f.history, err)
+		}
+		return e, nil
 	}
 	o.Threshold = f.models.file.Advise.Threshold
 	e, err := f.estimate(c.Context(), h, r, o)
@@ -158,7 +162,7 @@ func (f *adviseFlags) predict(c *cobra.Command, h *history.History, r *advice) (
 		return e, nil
 	}
 	f.models.fellBack(embeddingEndpoint, err)
-	err = withHistory(c, f.history, func(h *history.History) (err error) {
+	err = withHistory(c, f.history, history.Options{Existing: true}, func(h *history.History) (err error) {
 		e, err = f.estimate(c.Context(), h, r, estimate.Default)
 		return err
 	})

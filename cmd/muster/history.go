@@ -1,11 +1,11 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -17,14 +17,16 @@ import (
 	"github.com/muster-sched/muster/advisor"
 	"github.com/muster-sched/muster/internal/table"
 	"github.com/muster-sched/muster/runlog"
-	"github.com/muster-sched/muster/semantic/embed"
 	"github.com/muster-sched/muster/semantic/estimate"
 	"github.com/muster-sched/muster/semantic/history"
 	"github.com/muster-sched/muster/sim"
 )
 
-// historyUsage says what a history may be.
-const historyUsage = "the history of finished `JOBS`: a file, which is created if there is none, or the URL of a PostgreSQL database or a Redis server"
+// historyUsage says what a history may be that jobs are added to; knownHistory says it of one that is only asked.
+const (
+	knownHistory = "the history of finished `JOBS`: a file, or the URL of a PostgreSQL database or a Redis server"
+	historyUsage = knownHistory + "; a file is created if there is none"
+)
 
 func newHistory() *cobra.Command {
 	c := &cobra.Command{
@@ -51,7 +53,9 @@ func newHistoryImport() *cobra.Command {
 		Short: "Add jobs that ended, of runs or of another cluster",
 		Long: `Import adds the jobs that ended in folders that muster sim wrote, in the order of
 the arguments. Time 0 of a run is when the last job that the history knows has ended.
-A FILE has jobs as muster history list --json prints them, one JSON object each.
+A FILE has jobs as muster history list --json prints them, one JSON object each. A job
+replaces the one with its id, and a run that the history has is not added again. If
+one of the arguments cannot be read, nothing is added.
 
 With --llm-config the vectors by which jobs are compared are those of the embedding
 endpoint, for muster advise with the same file. Without it they need no model.`,
@@ -69,15 +73,8 @@ endpoint, for muster advise with the same file. Without it they need no model.`,
 			if err != nil {
 				return err
 			}
-			return withHistoryOf(c, where, models.fingerprints(), func(h *history.History) error {
-				for _, path := range args {
-					n, err := importJobs(c.Context(), h, path)
-					if err != nil {
-						return err
-					}
-					fmt.Fprintf(c.OutOrStdout(), "%s: %d jobs\n", path, n)
-				}
-				return nil
+			return withHistory(c, where, history.Options{Embedder: models.fingerprints()}, func(h *history.History) error {
+				return importAll(c, where, h, args)
 			})
 		},
 	}
@@ -86,23 +83,66 @@ endpoint, for muster advise with the same file. Without it they need no model.`,
 	return c
 }
 
-// importJobs adds the jobs of a run folder, or of a file of JSON objects: all of them, or none.
-func importJobs(ctx context.Context, h *history.History, path string) (int, error) {
-	info, err := os.Stat(path)
-	if err == nil && !info.IsDir() {
-		return importFile(ctx, h, path)
-	}
-	jobs, err := runlog.ReadJobs(path)
+// importAll adds the jobs of run folders and files to a history: all of them, or none.
+func importAll(c *cobra.Command, where string, h *history.History, paths []string) error {
+	known, err := h.Jobs(c.Context())
 	if err != nil {
-		return 0, err
+		return badHistory(c, where, err)
 	}
-	return advisor.Import(ctx, h, jobs)
+	var all []history.Job
+	var report strings.Builder
+	for _, path := range paths {
+		jobs, note, err := importable(path, known)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&report, "%s: %d jobs%s\n", path, len(jobs), note)
+		all, known = append(all, jobs...), append(known, jobs...)
+	}
+	if err := h.Append(c.Context(), all...); err != nil {
+		return err
+	}
+	_, err = io.WriteString(c.OutOrStdout(), report.String())
+	return err
 }
 
-func importFile(ctx context.Context, h *history.History, path string) (int, error) {
+// importable returns the jobs of a run folder, or of a file of JSON objects, that are to be added to known ones, and a note on those that
+// were there before.
+func importable(path string, known []history.Job) (jobs []history.Job, note string, err error) {
+	if info, err := os.Stat(path); err == nil && !info.IsDir() {
+		if jobs, err = readJobs(path); err != nil {
+			return nil, "", err
+		}
+		ids := map[string]bool{}
+		for i := range known {
+			ids[known[i].ID] = true
+		}
+		n := 0
+		for i := range jobs {
+			if ids[jobs[i].ID] {
+				n++
+			}
+		}
+		if n > 0 {
+			note = fmt.Sprintf(", %d of them in place of those with the same id", n)
+		}
+		return jobs, note, nil
+	}
+	run, err := runlog.ReadJobs(path)
+	if err != nil {
+		return nil, "", err
+	}
+	if jobs = advisor.OfRun(run, known); len(jobs) < len(run) {
+		note = fmt.Sprintf("; the %d of this run are there already", len(run))
+	}
+	return jobs, note, nil
+}
+
+// readJobs reads finished jobs, as muster history list --json prints them.
+func readJobs(path string) ([]history.Job, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return 0, unreadable(path, err)
+		return nil, unreadable(path, err)
 	}
 	defer file.Close()
 	in := json.NewDecoder(file)
@@ -112,13 +152,13 @@ func importFile(ctx context.Context, h *history.History, path string) (int, erro
 		var j history.Job
 		err := in.Decode(&j)
 		if errors.Is(err, io.EOF) {
-			return len(jobs), h.Append(ctx, jobs...)
+			return jobs, nil
 		}
 		if err == nil {
 			err = j.Check()
 		}
 		if err != nil {
-			return 0, &usageError{fmt.Sprintf("%s: job %d: expected a finished job as JSON; found: %v", path, len(jobs)+1, err)}
+			return nil, &usageError{fmt.Sprintf("%s: job %d: expected a finished job as JSON; found: %v", path, len(jobs)+1, err)}
 		}
 		jobs = append(jobs, j)
 	}
@@ -140,10 +180,10 @@ func newHistoryList() *cobra.Command {
 			if last < 1 {
 				return badUsage(c, "--last: expected a number of at least 1; found %d", last)
 			}
-			return withHistory(c, where, func(h *history.History) error {
+			return withHistory(c, where, history.Options{Existing: true}, func(h *history.History) error {
 				jobs, err := h.Jobs(c.Context())
 				if err != nil {
-					return err
+					return badHistory(c, where, err)
 				}
 				slices.Reverse(jobs)
 				shown := jobs[:min(last, len(jobs))]
@@ -160,7 +200,7 @@ func newHistoryList() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().StringVar(&where, "history", "", historyUsage)
+	c.Flags().StringVar(&where, "history", "", knownHistory)
 	c.Flags().IntVar(&last, "last", 20, "show the last `N` jobs")
 	c.Flags().BoolVar(&asJSON, "json", false, "print all that is known of a job, one JSON object each, on a line")
 	return c
@@ -184,20 +224,23 @@ func writeHistory(c *cobra.Command, jobs []history.Job, known int) error {
 }
 
 // withHistory opens a history for what do does with it.
-func withHistory(c *cobra.Command, where string, do func(*history.History) error) error {
-	return withHistoryOf(c, where, nil, do)
-}
-
-// withHistoryOf is withHistory with vectors of an embedder; nil is the one that needs no model.
-func withHistoryOf(c *cobra.Command, where string, by embed.Embedder, do func(*history.History) error) error {
+func withHistory(c *cobra.Command, where string, o history.Options, do func(*history.History) error) error {
 	if where == "" {
 		return badUsage(c, "--history: expected a file or a URL; found nothing")
 	}
-	h, err := history.Open(c.Context(), where, history.Options{Embedder: by})
+	h, err := history.Open(c.Context(), where, o)
 	if err != nil {
-		return badUsage(c, "--history: %v", err)
+		return badHistory(c, where, err)
 	}
 	return errors.Join(do(h), h.Close())
+}
+
+// badHistory says what is wrong with the history of a command line.
+func badHistory(c *cobra.Command, where string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return badUsage(c, "--history: expected a history; the file %s does not exist or is empty; muster history import and muster sim --history create one", where)
+	}
+	return badUsage(c, "--history: %v", err)
 }
 
 // adviceFlags say what predicts run times in a simulation.
@@ -224,28 +267,33 @@ func (f *adviceFlags) check(c *cobra.Command, m *modelFlags, policies int) error
 	return nil
 }
 
-// open returns what predicts, nil if nothing does, and what to call after the run.
-func (f *adviceFlags) open(ctx context.Context) (sim.Advisor, func() error, error) {
+// open returns what predicts, nil if nothing does, and what to call after the run: it adds the jobs of one that was right to the history.
+func (f *adviceFlags) open(c *cobra.Command) (sim.Advisor, func(right bool) error, error) {
+	nothing := func(bool) error { return nil }
 	switch {
 	case f.advisor == "rolling":
-		return &advisor.Rolling{}, func() error { return nil }, nil
+		return &advisor.Rolling{}, nothing, nil
 	case f.advisor == "user-mean":
-		return &advisor.UserMean{}, func() error { return nil }, nil
+		return &advisor.UserMean{}, nothing, nil
 	case f.advisor == "" && f.history == "":
-		return nil, func() error { return nil }, nil
+		return nil, nothing, nil
 	}
+	ctx := c.Context() // an interrupted run is kept up to then
 	var kept *history.History
 	if f.history != "" {
 		var err error
 		if kept, err = history.Open(ctx, f.history, history.Options{}); err != nil {
-			return nil, nil, err
+			return nil, nil, badHistory(c, f.history, err)
 		}
 	}
-	a, err := advisor.NewHistory(context.WithoutCancel(ctx), kept, estimate.Default, f.advisor != "")
-	done := func() error {
+	a, err := advisor.NewHistory(ctx, kept, estimate.Default, f.advisor != "")
+	done := func(right bool) error {
 		var err error
 		if a != nil {
-			err = a.Close()
+			if right {
+				err = a.Keep(ctx)
+			}
+			err = errors.Join(err, a.Close())
 		}
 		if kept != nil {
 			err = errors.Join(err, kept.Close())
@@ -253,7 +301,7 @@ func (f *adviceFlags) open(ctx context.Context) (sim.Advisor, func() error, erro
 		return err
 	}
 	if err != nil {
-		return nil, nil, errors.Join(err, done())
+		return nil, nil, badHistory(c, f.history, errors.Join(err, done(false)))
 	}
 	return a, done, nil
 }

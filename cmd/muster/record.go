@@ -48,7 +48,7 @@ func (f *recordFlags) recorders(ctx context.Context, c *cobra.Command, log *slog
 	h, err := history.Open(ctx, f.history, history.Options{})
 	if err != nil {
 		done()
-		return nil, nil, badUsage(c, "--history: %v", err)
+		return nil, nil, badHistory(c, f.history, err)
 	}
 	jobs, before := advisor.NewRecorder(h, log, r), done
 	return jobs, func() {

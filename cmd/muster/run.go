@@ -37,10 +37,16 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return exitDone
 	}
 	fmt.Fprintln(stderr, "muster: "+message(err))
-	if usage := (*usageError)(nil); errors.As(err, &usage) || workload.IsBadInput(err) {
+	if isBadInput(err) {
 		return exitBadInput
 	}
 	return exitFailed
+}
+
+// isBadInput reports whether the user must change something: the command line, or a file.
+func isBadInput(err error) bool {
+	usage := (*usageError)(nil)
+	return errors.As(err, &usage) || workload.IsBadInput(err)
 }
 
 // interruptible returns a context that the first SIGINT or SIGTERM from now on

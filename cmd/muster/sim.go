@@ -271,16 +271,13 @@ func (f *simFlags) runAll(c *cobra.Command, cluster *workload.Cluster, policies 
 		}
 		w, err := create(folder, name, cluster, f.window)
 		if err == nil {
-			err = f.replay(ctx, cluster, policies[i], w, p.of(i), &runs[i])
+			err = f.replay(ctx, c, cluster, policies[i], w, p.of(i), &runs[i])
 		}
-		if err != nil && !workload.IsBadInput(err) {
+		if err != nil && !isBadInput(err) {
 			return fmt.Errorf("policy %s: %w", policies[i].Name, err)
 		}
 		return err
 	})
-	for i := 0; err == nil && i < len(runs); i++ {
-		err = f.checkWindow(c, &runs[i])
-	}
 	return runs, err
 }
 
@@ -293,12 +290,12 @@ func create(folder *runlog.Folder, name string, cluster *workload.Cluster, windo
 }
 
 // replay makes one run.
-func (f *simFlags) replay(ctx context.Context, cluster *workload.Cluster, policy core.Policy, w *runlog.Writer, progress func(core.Time, int, int), r *simulated) error {
+func (f *simFlags) replay(ctx context.Context, c *cobra.Command, cluster *workload.Cluster, policy core.Policy, w *runlog.Writer, progress func(core.Time, int, int), r *simulated) error {
 	jobs, err := f.openJobs(cluster)
 	if err != nil {
 		return errors.Join(err, w.Abort())
 	}
-	advisor, done, err := f.advice.open(ctx)
+	advisor, done, err := f.advice.open(c)
 	if err != nil {
 		return errors.Join(err, w.Abort())
 	}
@@ -310,9 +307,8 @@ func (f *simFlags) replay(ctx context.Context, cluster *workload.Cluster, policy
 	if f.recording != nil {
 		config.Changes = f.recording.Changes
 	}
-	r.stats, err = sim.Run(ctx, config, w)
-	if err = errors.Join(err, done()); err != nil {
-		return errors.Join(err, w.Abort())
+	if r.stats, err = sim.Run(ctx, config, w); err != nil {
+		return errors.Join(err, w.Abort(), done(false))
 	}
 	rules := metrics.NewRules(&policy, f.models.Grace)
 	rules.Estimates = f.models.estimates
@@ -325,7 +321,10 @@ func (f *simFlags) replay(ctx context.Context, cluster *workload.Cluster, policy
 		Grace: f.models.Grace,
 		CPU:   r.stats.CPU, Failures: r.stats.Failures, Packed: r.stats.Packed,
 	})
-	return err
+	if err == nil {
+		err = f.checkWindow(c, r)
+	}
+	return errors.Join(err, done(err == nil))
 }
 
 // checkWindow returns an error if the window that was asked for lies outside the run: the
