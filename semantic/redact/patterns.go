@@ -17,9 +17,9 @@ type secret struct {
 // secretForms are in the order in which they are taken out: the longest first.
 var secretForms = []secret{
 	{[]string{"private key"}, regexp.MustCompile(`-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\z)`)},
-	{[]string{"://"}, regexp.MustCompile(`://([^\s/@"'<>]+)@`)},                     // user:password@ and token@
+	{[]string{"://"}, regexp.MustCompile(`://([^\s/"'<>]+)@`)},                      // user:password@ and token@; a password may have an @
 	{[]string{"eyj"}, regexp.MustCompile(`\beyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?`)}, // JSON web tokens
-	{[]string{"bearer", "basic", "authorization"}, regexp.MustCompile(`(?i)\b(?:bearer|basic|authorization["']?\s*[:=]\s*["']?(?:token\s+)?)\s*([\w.~+/=-]{12,})`)},
+	{[]string{"bearer", "authorization"}, regexp.MustCompile(`(?i)\b(?:bearer[ \t]+|(?:bearer|authorization)\\*["']?[ \t]*[:=][ \t]*\\*["']?(?:(?:token|bearer|basic)[ \t]+)?)([\w.~+/=-]{12,})`)},
 	{[]string{"akia", "asia", "aroa", "aida"}, regexp.MustCompile(`\b(?:AKIA|ASIA|AROA|AIDA)[0-9A-Z]{16}\b`)},  // AWS
 	{[]string{"hf_", "api_org_"}, regexp.MustCompile(`\b(?:hf_|api_org_)[A-Za-z0-9]{16,}`)},                    // Hugging Face
 	{[]string{"gh", "github_pat_"}, regexp.MustCompile(`\b(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,})`)}, // GitHub
@@ -29,14 +29,25 @@ var secretForms = []secret{
 	{[]string{"aiza", "ya29."}, regexp.MustCompile(`\b(?:AIza[\w-]{30,}|ya29\.[\w-]{16,})`)},                   // Google
 	{[]string{"npm_", "pypi-", "nvapi-", "wandb_v", "dapi"}, regexp.MustCompile(`\b(?:npm_\w{16,}|pypi-[\w-]{16,}|nvapi-[\w-]{16,}|wandb_v\d+_\w{16,}|dapi[0-9a-f]{32})`)},
 	{[]string{"sig=", "signature=", "accountkey=", "credential="}, regexp.MustCompile(`(?i)\b(?:sig|x-amz-signature|x-amz-credential|x-goog-signature|accountkey|sharedaccesskey)=([\w%+/=.-]{12,})`)},
+	{[]string{"cookie:"}, regexp.MustCompile(`(?i)\bcookie:[ \t]*([^\s"'].{5,})`)},
+	{[]string{"curl", "sshpass"}, regexp.MustCompile(`\b(?:curl\b[^\n]*?[ \t](?:-u|--user)[ \t=]*|sshpass[ \t]+-p[ \t]*)["']?([^\s"']+)`)},
 	{[]string{"pass", "pwd", "secret", "key", "token", "credential"}, assigned},
-	{nil, regexp.MustCompile(`\b[0-9a-fA-F]{40}\b`)}, // of wandb, and sums that no model needs
+	{[]string{"token", "key", "secret", "pass", "pwd", "auth"}, variable},
+	{[]string{"token"}, regexp.MustCompile(`(?i)(?:\btoken(?:=["']?|\\*["']?[ \t]*[:=][ \t]*\\*["'])|--token[ \t]+["']?)([\w.~+/=-]{16,})`)},
+	{[]string{`"auth"`}, regexp.MustCompile(`"auth"[ \t]*:[ \t]*"([^"\n]{8,})"`)}, // of Docker
+	{nil, regexp.MustCompile(`\b[0-9a-fA-F]{40}\b`)},                              // of wandb, and sums that no model needs
 }
 
-// assigned is a value behind a name that says that it is secret. Names of training such as max_tokens and tokenizer are not among them.
-var assigned = regexp.MustCompile(`(?i)(?:\b|_)(?:password|passwd|passphrase|pwd|secret|(?:api|access|secret|private|auth|account|encryption|signing|wandb|wandb_api)[_-]?key|` +
-	`(?:api|access|auth|refresh|session|id|bearer|hf|hub|gh|github|gitlab|wandb|slack|bot|secret|security|registry)[_-]?token|client[_-]?secret|credentials?)` +
-	`["']?(?:\s*[:=]+\s*|\s+)["']?([^\s"',;)}\]<>]{6,})`)
+// assigned is a value behind a name that says that it is secret, in the same line. Names of training such as max_tokens and tokenizer are not among them.
+var assigned = regexp.MustCompile(`(?i)(?:password|passwd|passphrase|pwd|secret|(?:api|access|secret|private|auth|account|encryption|signing|wandb)[_-]?key(?:[_-]?secret)?|` +
+	`(?:\b|_)(?:api|access|auth|refresh|session|id|bearer|hf|hub|gh|github|gitlab|wandb|slack|bot|secret|security|registry)[_-]?token|credentials?)` +
+	`\\*["']?(?:[ \t]*[:=]+[ \t]*|[ \t]+)` + quotedOrPlain)
+
+// variable is the same of a variable of the environment, whose names follow other rules: PGPASSWORD, NGC_TOKEN, DB_PASS.
+var variable = regexp.MustCompile(`\b[A-Z][A-Z0-9_]*(?:TOKEN|KEY|SECRET|PASS|PASSWORD|PASSWD|PWD|AUTH)["']?[ \t]*[:=][ \t]*` + quotedOrPlain)
+
+// quotedOrPlain is a value in quotes, or one that ends where a value without quotes does.
+const quotedOrPlain = `(?:"([^"\n]{6,})"|'([^'\n]{6,})'|\\*["']?([^\s"',;)}\]<>]{6,}))`
 
 var (
 	email = regexp.MustCompile(`[A-Za-z0-9][A-Za-z0-9._%+-]*@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+`)
@@ -83,12 +94,11 @@ var (
 
 // isHost says whether a name with dots is a host's, by what stands before and behind it.
 func isHost(name, before, after string) bool {
-	labels := strings.Split(strings.ToLower(name), ".")
-	for i := range labels {
-		if slices.Contains(public, strings.Join(labels[i:], ".")) {
-			return false
-		}
+	lower := strings.ToLower(name)
+	if slices.ContainsFunc(public, func(p string) bool { return lower == p || strings.HasSuffix(lower, "."+p) }) {
+		return false
 	}
+	labels := strings.Split(lower, ".")
 	switch top := labels[len(labels)-1]; {
 	case strings.HasPrefix(after, "("), strings.HasPrefix(after, "_"), strings.HasSuffix(before, "_"):
 		return false // a function or a variable

@@ -9,6 +9,7 @@ package redact
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -19,7 +20,7 @@ type Rules struct {
 	Hosts     bool     // names with a domain, but for well-known public ones, and names that a line shows to be a host's
 	Users     bool     // names in home folders, before an @ and behind user=
 	Paths     bool     // the folders of absolute paths; the last part stays
-	Names     []string // exact words, such as those of projects or machines, in any case
+	Names     []string // such as those of projects or machines, in any case, also within words
 }
 
 // Default is everything that means nothing to a model.
@@ -45,6 +46,7 @@ func New(rules Rules) *Redactor {
 			words = append(words, regexp.QuoteMeta(n))
 		}
 	}
+	slices.SortFunc(words, func(a, b string) int { return len(b) - len(a) }) // of two that begin alike, the longer one goes
 	if words != nil {
 		r.names = regexp.MustCompile(`(?i)(?:` + strings.Join(words, "|") + `)`)
 	}

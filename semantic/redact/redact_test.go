@@ -32,6 +32,16 @@ func TestHide(t *testing.T) {
 		{"rank0 on node a100, gpu0, worker-3", "rank0 on node a100, gpu0, worker-3"},
 		{"n4:712:712 [0] NCCL INFO Bootstrap", "<host-1>:712:712 [0] NCCL INFO Bootstrap"},
 		{"a file says <host-1> and <secret-9>", "a file says <literal-1> and <literal-2>"},
+		{`password="abc,def;ghi" 'api_key': 'a b c d e f', "{\"secret\": \"hunter2222\"}"`, `password="<secret-1>" 'api_key': '<secret-2>', "{\"secret\": \"<secret-3>"}"`},
+		{"PGPASSWORD=hunter2222 DB_PASS=hunter3333 NGC_TOKEN=abcdefgh1234", "PGPASSWORD=<secret-1> DB_PASS=<secret-2> NGC_TOKEN=<secret-3>"},
+		{"secretAccessKey: wJalrXUtnFEMI/K7MDENG dbPassword: hunter2222", "secretAccessKey: <secret-1> dbPassword: <secret-2>"},
+		{`--token abcdefgh12345678 token=ABCDEFGH12345678 "token": "abcdefgh87654321"`, `--token <secret-1> token=<secret-2> "token": "<secret-3>"`},
+		{"postgres://ann:p@ss@10.1.2.3/jobs", "postgres://<secret-1>@<ip-1>/jobs"},
+		{"curl -s -u ann:pa55 localhost; sshpass -p pa55 ssh", "curl -s -u <secret-1> localhost; sshpass -p <secret-2> ssh"},
+		{"Authorization: Basic YW5uOnBhNTV3b3Jk\nCookie: sid=1; csrf=2\n", "Authorization: Basic <secret-1>\nCookie: <secret-2>\n"},
+		{`"auth": "YW5uOnBhNTV3b3Jk"`, `"auth": "<secret-1>"`},
+		{"class BasicTransformerBlock: pad_token = tokenizer.eos_token", "class BasicTransformerBlock: pad_token = tokenizer.eos_token"},
+		{"missing credentials:\nRuntimeError: boom", "missing credentials:\nRuntimeError: boom"},
 	} {
 		r := New(Default)
 		got := r.Hide(c.text)
@@ -57,6 +67,25 @@ func TestOptionalRules(t *testing.T) {
 	}
 	if got := New(Rules{}).Hide(text + " 10.1.2.3"); got != text+" 10.1.2.3" {
 		t.Errorf("without rules: %s", got)
+	}
+}
+
+// Of two names that begin alike the longer one is taken out whole.
+func TestNames(t *testing.T) {
+	if got := New(Rules{Names: []string{"acme", "acme-lab", " "}}).Hide("acme ACME-lab"); got != "<name-1> <name-2>" {
+		t.Errorf("became %s", got)
+	}
+}
+
+// A name of a hundred thousand parts is read as fast as another text: this test would take minutes.
+func TestLongNames(t *testing.T) {
+	const n = 1 << 18
+	for _, part := range []string{"a.", "a.com.", "1.", "a-", "abc1."} {
+		r := New(Default)
+		got := r.Hide("host=abc1 " + strings.Repeat(part, n/len(part)))
+		if part == "abc1." && strings.Contains(got, "abc1") || !strings.HasPrefix(got, "host=<host-") {
+			t.Errorf("%s: %.40s", part, got)
+		}
 	}
 }
 

@@ -67,14 +67,19 @@ func (s *spans) String() string {
 	return b.String()
 }
 
-// matches replaces what an expression matches: its last group, or all of it.
+// matches replaces what an expression matches: the first group that has a part in it, or all of it without groups.
 func (s *spans) matches(e *regexp.Regexp, k kind) {
 	s.cut(func(text string) []found {
 		var all []found
 		for _, m := range e.FindAllStringSubmatchIndex(text, -1) {
-			from, to := m[len(m)-2], m[len(m)-1]
-			if from >= 0 && to > from {
-				all = append(all, found{from, to, k})
+			if len(m) > 2 {
+				m = m[2:]
+			}
+			for len(m) > 2 && m[0] < 0 {
+				m = m[2:]
+			}
+			if m[0] >= 0 && m[1] > m[0] {
+				all = append(all, found{m[0], m[1], k})
 			}
 		}
 		return all
@@ -148,20 +153,25 @@ func learn(words map[string]bool, text string, by []*regexp.Regexp) {
 
 // known replaces words that were learnt.
 func (s *spans) known(words map[string]bool, k kind) {
-	if len(words) == 0 {
-		return
+	longest := 0
+	for w := range words {
+		longest = max(longest, len(w))
 	}
+	is := func(word string) bool { return len(word) <= longest && words[word] } // no text of a megabyte is hashed at each of its dots
 	s.cut(func(text string) []found {
 		var all []found
 		for _, m := range token.FindAllStringIndex(text, -1) {
 			from := m[0]
 			for from < m[1] { // the words between dots, and all of them
-				if words[text[from:m[1]]] {
+				if is(text[from:m[1]]) {
 					all = append(all, found{from, m[1], k})
 					break
 				}
-				to := from + strings.IndexByte(text[from:m[1]]+".", '.')
-				if words[text[from:to]] {
+				to := m[1]
+				if dot := strings.IndexByte(text[from:to], '.'); dot >= 0 {
+					to = from + dot
+				}
+				if is(text[from:to]) {
 					all = append(all, found{from, to, k})
 				}
 				from = to + 1
