@@ -73,6 +73,7 @@ import "github.com/muster-sched/muster/core/cluster"
 //	JobDiagnosed   none: the next pass decides. Then the job's plan may be given up; a node may say nodeChanged
 //	JobReleased    none: the job is filed again
 //	NodeTested     none: the next pass decides
+//	FailuresFound  none: jobs are filed again; a node may say nodeChanged
 //	JobEnded       its pods leave; gives up its plan
 //	JobRelabelled  labelsChanged, podsVanished
 //	JobShielded    evictableChanged; disruptionsAllowed

@@ -128,9 +128,10 @@ func (e *Engine) JobTime(now Time, job string) (Served, bool) {
 	return servedText(lt.ledger.Job(j.service.Job)), true
 }
 
-// Counter says what an engine has counted: an [Engine] does.
+// Counter says what an engine has counted, for one that goes on after it: an [Engine] does.
 type Counter interface {
 	Counted(now Time) GPUTimeCounted
+	Failures() FailuresFound
 }
 
 // Counted returns all that QueueTimes and JobTime say, by name, for an engine that goes on after this one; no queues and no jobs unless

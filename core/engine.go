@@ -100,7 +100,7 @@ func New(c Config) (*Engine, error) {
 	e.moves.Engine, e.standbys.Engine, e.packs.Engine, e.staleGangs.Engine = e, e, e, e
 	e.expected.slot = c.Policy.Spot.Period / slots
 	e.recovery = recoveries{
-		Engine: e, jobs: map[string]*failures{}, strikes: map[cluster.NodeID][]strike{}, cordoned: map[cluster.NodeID]bool{}, until: Never,
+		Engine: e, jobs: map[string]*failures{}, strikes: map[cluster.NodeID][]Strike{}, cordoned: map[cluster.NodeID]bool{}, until: Never,
 	}
 	e.defragmenter = defragmenter{Engine: e, vain: map[cluster.NodeID]bool{}}
 	e.entitlement = entitlement{Engine: e, stale: true}
@@ -198,6 +198,8 @@ func (e *Engine) apply(now Time, ev Event) error {
 		return nil
 	case NodeTested:
 		return e.recovery.nodeTested(ev)
+	case FailuresFound:
+		return e.recovery.foundBefore(now, ev)
 	case GPUTimeCounted:
 		return e.longTerm.counted(now, ev)
 	case Tick:

@@ -179,6 +179,12 @@ type (
 		Node   string
 		Passed bool
 	}
+	// FailuresFound reports what an engine before this one decided about failures, as [Engine.Failures] says it: it counts as if this one had. Nodes that
+	// the engine does not know do not count, so it comes after them, and before the jobs.
+	FailuresFound struct {
+		Jobs  []FailedJob
+		Nodes []SuspectNode
+	}
 	// JobEnded reports that a job is over, for whatever reason, and that all its pods have left
 	// their nodes.
 	JobEnded struct{ Job string }
@@ -253,6 +259,7 @@ func (StandbyEnded) event()     {}
 func (JobDiagnosed) event()     {}
 func (JobReleased) event()      {}
 func (NodeTested) event()       {}
+func (FailuresFound) event()    {}
 func (JobEnded) event()         {}
 func (JobRelabelled) event()    {}
 func (JobShielded) event()      {}

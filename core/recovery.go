@@ -101,18 +101,16 @@ type recoveries struct {
 	tested   []NodeTested   // since the last pass
 	untold   []string       // jobs that are held and came back, and are to be decided as held again
 	jobs     map[string]*failures
-	strikes  map[cluster.NodeID][]strike
+	strikes  map[cluster.NodeID][]Strike
 	cordoned map[cluster.NodeID]bool // for failures
 	// until is when the first job no longer avoids a node; Never if none avoids any.
 	until Time
-	// failures counts them, of all jobs; swept is how many jobs were left when those were forgotten that ended long ago.
-	failures, swept int
+	swept int // how many jobs were left when those were forgotten that ended long ago
 }
 
 // failures are those of a job, by its name: it may end and come back within a day, as owners make new pods.
 type failures struct {
-	number   int  // of the last one
-	at       Time // when that was
+	at       Time // when the last one was; [Never] before the first
 	started  Time // when the job did last
 	decided  bool // what becomes of it after the last one
 	restarts []restartAfter
@@ -130,14 +128,6 @@ type restartAfter struct {
 type avoided struct {
 	node  cluster.NodeID
 	until Time
-}
-
-// strike is a failure that points to a node.
-type strike struct {
-	at      Time
-	class   string
-	job     string
-	failure int
 }
 
 // diagnosed takes in why a job failed. The next pass decides.
@@ -256,9 +246,7 @@ func (r *recoveries) decide(now Time, ev *JobDiagnosed) {
 		r.forget(now)
 		f = r.firstOf(ev.Job)
 	}
-	if f.number == 0 || f.at <= f.started && f.started < ev.At { // it has started since the one before
-		r.failures++
-		f.number = r.failures
+	if f.at == Never || f.at <= f.started && f.started < ev.At { // it has started since the one before
 		f.at, f.decided = ev.At, false
 	}
 	var suspects []cluster.NodeID
@@ -282,7 +270,7 @@ func (r *recoveries) decide(now Time, ev *JobDiagnosed) {
 
 // firstOf returns what is to be known of the failures of a job.
 func (r *recoveries) firstOf(job string) *failures {
-	f := &failures{}
+	f := &failures{at: Never}
 	r.jobs[job] = f
 	if j := r.Engine.jobs.byName[job]; j != nil {
 		for i := range j.pods {
@@ -389,9 +377,9 @@ func (r *recoveries) refile(now Time, j *job) {
 // strike counts a failure against a node, each once. Enough of them cordon it.
 func (r *recoveries) strike(now Time, id cluster.NodeID, ev *JobDiagnosed, f *failures) {
 	p := &r.policy.Recovery
-	all := slices.DeleteFunc(r.strikes[id], func(s strike) bool { return now-s.at >= p.Window })
-	if !slices.ContainsFunc(all, func(s strike) bool { return s.job == ev.Job && s.failure == f.number }) {
-		all = append(all, strike{now, ev.Class, ev.Job, f.number})
+	all := slices.DeleteFunc(r.strikes[id], func(s Strike) bool { return now-s.At >= p.Window })
+	if !slices.ContainsFunc(all, func(s Strike) bool { return s.Job == ev.Job && s.At == f.at }) {
+		all = append(all, Strike{f.at, ev.Class, ev.Job})
 	}
 	r.strikes[id] = all
 	if p.Strikes == 0 || len(all) < p.Strikes {
@@ -399,7 +387,7 @@ func (r *recoveries) strike(now Time, id cluster.NodeID, ev *JobDiagnosed, f *fa
 	}
 	var of []string
 	for _, s := range all {
-		of = append(of, fmt.Sprintf("%s in job %s", s.class, s.job))
+		of = append(of, fmt.Sprintf("%s in job %s", s.Class, s.Job))
 	}
 	r.cordonFor(now, id, fmt.Sprintf("strikes within %s: %d: %s", durationText(p.Window), len(all), strings.Join(of, ", ")))
 }

@@ -36,6 +36,21 @@ func events(l *line, tasks []*line, now core.Time) []core.Event {
 		return []core.Event{core.JobReleased{Job: l.name}}
 	case "passed", "notpassed":
 		return []core.Event{core.NodeTested{Node: l.name, Passed: l.cmd == "passed"}}
+	case "failedbefore":
+		is := core.FailedJob{Job: l.name, At: l.time("failed", 0), Held: strings.Join(l.list("held"), " ")}
+		for range l.number("restarts", 0) {
+			is.Restarts = append(is.Restarts, core.FailureRestart{Class: l.word("class", ""), At: is.At})
+		}
+		for _, node := range l.list("avoids") {
+			is.Avoids = append(is.Avoids, core.AvoidedNode{Node: node, Until: l.time("until", 0)})
+		}
+		return []core.Event{core.FailuresFound{Jobs: []core.FailedJob{is}}}
+	case "suspect":
+		is := core.SuspectNode{Node: l.name, Cordoned: l.flag("cordoned")}
+		for _, job := range l.list("jobs") {
+			is.Strikes = append(is.Strikes, core.Strike{At: l.time("failed", 0), Class: l.word("class", ""), Job: job})
+		}
+		return []core.Event{core.FailuresFound{Nodes: []core.SuspectNode{is}}}
 	case "end":
 		return []core.Event{core.JobEnded{Job: l.name}}
 	case "finish", "withdraw":

@@ -1,6 +1,8 @@
 package coretest
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -27,7 +29,39 @@ func TestRecovery(t *testing.T) {
 			s.Check()
 		}
 		s.CheckReplay()
+		s.handOn(p)
 	})
+}
+
+// handOn lets another engine go on after that of the story: it knows the same of failures.
+func (s *story) handOn(p core.Policy) {
+	next, err := core.New(core.Config{Policy: p})
+	if err != nil {
+		s.rt.Fatal(err)
+	}
+	now := s.Now
+	for _, n := range s.Twin.nodes {
+		if n.up {
+			if err := next.Apply(now, core.NodeAdded{Node: n.Node}); err != nil {
+				s.rt.Fatal(err)
+			}
+		}
+	}
+	want := s.Engine.Failures()
+	want.Nodes = slices.DeleteFunc(want.Nodes, func(n core.SuspectNode) bool { return !s.Twin.node(n.Node).up })
+	if err := next.Apply(now, want); err != nil {
+		s.rt.Fatal(err)
+	}
+	if p.Recovery.Mode == core.RecoveryDryRun { // it holds no job, so nothing of that is told
+		for _, j := range want.Jobs {
+			if j.Held != "" || j.Avoids != nil {
+				s.rt.Errorf("a dry run holds %+v", j)
+			}
+		}
+	}
+	if is := next.Failures(); fmt.Sprint(is) != fmt.Sprint(want) {
+		s.rt.Errorf("handed on:\n%+v\nfound:\n%+v", want, is)
+	}
 }
 
 // failure lets a pod fail, says why one failed, or what people and tests find out.

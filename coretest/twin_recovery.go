@@ -17,8 +17,7 @@ import (
 
 // failed is what the twin knows of the failures of a job, by its name.
 type failed struct {
-	number      int
-	at, started core.Time
+	at, started core.Time // at is core.Never before the first
 	decided     bool
 	classes     []string    // of the restarts that counted
 	when        []core.Time // they did
@@ -29,8 +28,7 @@ type failed struct {
 // recovery is what the twin knows of failures.
 type recovery struct {
 	jobs     map[string]*failed
-	failures int // of all jobs
-	strikes  map[string][]struck
+	strikes  map[string][]core.Strike
 	cordoned map[string]bool
 	found    []core.JobDiagnosed // since the last pass
 	tested   []core.NodeTested
@@ -38,15 +36,8 @@ type recovery struct {
 	expected []core.Decision // of the pass, without details
 }
 
-// struck is when a node got a strike, for which failure.
-type struck struct {
-	at  core.Time
-	job string
-	of  int
-}
-
 func newRecovery() recovery {
-	return recovery{jobs: map[string]*failed{}, strikes: map[string][]struck{}, cordoned: map[string]bool{}, back: map[string]bool{}}
+	return recovery{jobs: map[string]*failed{}, strikes: map[string][]core.Strike{}, cordoned: map[string]bool{}, back: map[string]bool{}}
 }
 
 const day = 24 * 3600 * core.Second
@@ -65,6 +56,8 @@ func (w *Twin) recoverOn(now core.Time, ev core.Event) {
 	case core.JobReleased:
 		delete(r.jobs, ev.Job)
 		r.found = slices.DeleteFunc(r.found, func(d core.JobDiagnosed) bool { return d.Job == ev.Job })
+	case core.FailuresFound:
+		w.foundBefore(now, &ev)
 	case core.NodeCordoned:
 		if !ev.Cordoned && r.cordoned[ev.Node] {
 			delete(r.cordoned, ev.Node)
@@ -76,6 +69,35 @@ func (w *Twin) recoverOn(now core.Time, ev core.Event) {
 		r.back[ev.Job.Name] = true
 	case core.PodRunning:
 		w.startedAgain(ev.Job, ev.Started)
+	}
+}
+
+// foundBefore takes in what was decided before.
+func (w *Twin) foundBefore(now core.Time, ev *core.FailuresFound) {
+	r, mode := &w.recovery, w.policy.Recovery.Mode
+	for _, x := range ev.Nodes {
+		if n := w.node(x.Node); mode != core.NoRecovery && n != nil && n.up {
+			r.strikes[x.Node] = slices.Clone(x.Strikes)
+			if x.Cordoned {
+				r.cordoned[x.Node] = true
+				n.cordoned = n.cordoned || mode == core.Recover
+			}
+		}
+	}
+	for _, x := range ev.Jobs {
+		f := &failed{at: x.At, decided: true, avoids: map[string]core.Time{}}
+		for _, again := range x.Restarts {
+			f.classes, f.when = append(f.classes, again.Class), append(f.when, again.At)
+		}
+		if mode == core.Recover {
+			f.held = x.Held != ""
+			for _, a := range x.Avoids {
+				f.avoids[a.Node] = a.Until
+			}
+		}
+		if mode != core.NoRecovery {
+			r.jobs[x.Job] = f
+		}
 	}
 }
 
@@ -145,7 +167,7 @@ func (w *Twin) follows(now core.Time, ev *core.JobDiagnosed) {
 	on := p.Mode == core.Recover
 	f := r.jobs[ev.Job]
 	if f == nil {
-		f = &failed{avoids: map[string]core.Time{}}
+		f = &failed{at: core.Never, avoids: map[string]core.Time{}}
 		r.jobs[ev.Job] = f
 		if j := w.jobs[ev.Job]; j != nil {
 			for i := range j.pods {
@@ -155,9 +177,7 @@ func (w *Twin) follows(now core.Time, ev *core.JobDiagnosed) {
 			}
 		}
 	}
-	if f.number == 0 || f.at <= f.started && f.started < ev.At {
-		r.failures++
-		f.number = r.failures
+	if f.at == core.Never || f.at <= f.started && f.started < ev.At {
 		f.at, f.decided = ev.At, false
 	}
 	var suspects []*node
@@ -209,9 +229,9 @@ func (w *Twin) follows(now core.Time, ev *core.JobDiagnosed) {
 		case remedy == core.CordonNode, remedy == core.TestNode && p.Tests:
 			w.mustCordon(n)
 		case remedy != core.NoStrike:
-			s := slices.DeleteFunc(r.strikes[n.Name], func(s struck) bool { return now-s.at >= p.Window })
-			if !slices.ContainsFunc(s, func(s struck) bool { return s.job == ev.Job && s.of == f.number }) {
-				s = append(s, struck{now, ev.Job, f.number})
+			s := slices.DeleteFunc(r.strikes[n.Name], func(s core.Strike) bool { return now-s.At >= p.Window })
+			if !slices.ContainsFunc(s, func(s core.Strike) bool { return s.Job == ev.Job && s.At == f.at }) {
+				s = append(s, core.Strike{At: f.at, Class: ev.Class, Job: ev.Job})
 			}
 			r.strikes[n.Name] = s
 			if p.Strikes > 0 && len(s) >= p.Strikes {

@@ -47,6 +47,7 @@ type events struct {
 	JobDiagnosed     *core.JobDiagnosed
 	JobReleased      *core.JobReleased
 	NodeTested       *core.NodeTested
+	FailuresFound    *core.FailuresFound
 	JobEnded         *core.JobEnded
 	JobRelabelled    *core.JobRelabelled
 	JobShielded      *core.JobShielded

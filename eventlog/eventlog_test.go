@@ -411,6 +411,45 @@ func TestEachFileSaysWhatWasCounted(t *testing.T) {
 	}
 }
 
+// A file begins with what was decided about failures before it: an engine that reads it alone holds the same jobs.
+func TestEachFileSaysWhatFailed(t *testing.T) {
+	dir := t.TempDir()
+	w, err := eventlog.NewWriter(eventlog.Config{Dir: dir, MaxBytes: 1, MaxFiles: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := core.Policy{Recovery: core.DefaultRecovery()}
+	p.Recovery.Mode, p.Recovery.Strikes = core.Recover, 3
+	e, r := engineOf(t, nil, p), eventlog.Turning(w, 1)
+	r.Began(0, core.Config{Policy: p})
+	for i, ev := range []core.Event{
+		core.NodeAdded{Node: core.Node{Name: "n", Model: "H800", GPUs: 8}},
+		core.JobDiagnosed{Job: "j", Class: "infrastructure/gpu", Suspects: []string{"n"}, Confidence: 1000, Remedy: core.Remedy{Node: core.StrikeNode}},
+		core.Tick{}, core.Tick{}, core.Tick{},
+	} {
+		now := core.Time(i+1) * core.Second
+		if err := e.Apply(now, ev); err != nil {
+			t.Fatal(err)
+		}
+		r.Told(now, ev)
+		r.Decided(now, e.Decide(now), e)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	last := ""
+	for x, err := range eventlog.Read(dir) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = x.File
+	}
+	alone, _ := begun(t, last, p)
+	if got, want := alone.Failures(), e.Failures(); !reflect.DeepEqual(got, want) || len(got.Jobs) != 1 || got.Jobs[0].Held == "" || len(got.Nodes) != 1 {
+		t.Errorf("%s begins with\n%+v, expected\n%+v", filepath.Base(last), got, want)
+	}
+}
+
 func engineOf(t *testing.T, levels []string, p core.Policy) *core.Engine {
 	t.Helper()
 	e, err := core.New(core.Config{Policy: p, Levels: levels})

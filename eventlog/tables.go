@@ -158,6 +158,7 @@ func (t *Tables) told(now core.Time, ev core.Event) error {
 				return fmt.Errorf("job %s is unknown", ev.Jobs[i].Job)
 			}
 		}
+	case core.FailuresFound: // what is no more does not count
 	case core.Tick:
 	default:
 		return t.jobChanged(now, ev)

@@ -47,7 +47,7 @@ const (
 // The caller reports everything, in order and from one goroutine: Began, then Told and
 // Decided. It must not change the events that it passes; decisions are copied.
 //
-// If the policy counts GPU time, another file begins with what the engine has counted, after a pass.
+// If the policy counts GPU time or has recovery, another file begins with what the engine has counted and decided about failures, after a pass.
 type Writer struct {
 	config Config
 	mu     sync.Mutex
@@ -82,7 +82,7 @@ type item struct {
 	now     core.Time
 	begin   *core.Config
 	event   core.Event // of none of these: a pass
-	counted *core.GPUTimeCounted
+	goesOn  *goesOn
 	decided []core.Decision
 }
 
@@ -139,8 +139,7 @@ func (w *Writer) Decided(now core.Time, ds []core.Decision, e core.Counter) {
 	}
 	w.put(item{now: now, decided: ds})
 	if w.full.CompareAndSwap(true, false) {
-		counted := e.Counted(now)
-		w.put(item{now: now, counted: &counted})
+		w.put(item{now: now, goesOn: &goesOn{e.Counted(now), e.Failures()}})
 	}
 }
 
@@ -208,9 +207,9 @@ func (w *Writer) turn() {
 // take writes one call.
 func (w *Writer) take(i *item) {
 	w.now = i.now
-	if i.counted != nil {
+	if i.goesOn != nil {
 		w.finish()
-		w.begin(i.counted)
+		w.begin(i.goesOn)
 		return
 	}
 	e := Entry{Now: i.now, Event: i.event, Pass: i.event == nil, Decided: i.decided}
@@ -232,11 +231,20 @@ func (w *Writer) take(i *item) {
 	}
 }
 
-// begin begins a file with a snapshot of the state, and what the engine has counted, if anything.
-func (w *Writer) begin(counted *core.GPUTimeCounted) {
+// goesOn is what an engine that reads a file from its beginning has to know beside the state.
+type goesOn struct {
+	counted  core.GPUTimeCounted
+	failures core.FailuresFound
+}
+
+// begin begins a file with a snapshot of the state, and what the engine has counted and decided about failures, if anything.
+func (w *Writer) begin(is *goesOn) {
 	snapshot := w.tables.Snapshot(w.now)
-	if counted != nil && len(counted.Queues)+len(counted.Jobs) > 0 {
-		snapshot = append(snapshot, Entry{Now: w.now, Event: *counted, Restored: true})
+	if is != nil && len(is.counted.Queues)+len(is.counted.Jobs) > 0 {
+		snapshot = append(snapshot, Entry{Now: w.now, Event: is.counted, Restored: true})
+	}
+	if is != nil && len(is.failures.Nodes)+len(is.failures.Jobs) > 0 {
+		snapshot = append(snapshot, Entry{Now: w.now, Event: is.failures, Restored: true})
 	}
 	w.header.Part++
 	w.header.Snapshot = len(snapshot)
@@ -330,7 +338,7 @@ func (w *Writer) rotate() {
 
 // another begins another file, after the next pass if there is something to ask the engine.
 func (w *Writer) another() {
-	if w.header.Policy.CountsGPUTime() {
+	if p := &w.header.Policy; p.CountsGPUTime() || p.Recovery.Mode != core.NoRecovery {
 		w.full.Store(true)
 		return
 	}

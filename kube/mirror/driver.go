@@ -15,8 +15,7 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// Engine is what decides, nil until all objects have been listed once. It belongs to
-// the mirror: no other code changes it.
+// Engine is what decides, nil until all objects have been listed once. It belongs to the mirror: no other code changes it.
 func (m *driver) Engine() Engine { return m.engine }
 
 // rebuild derives the engine from the tables: at the start, and when the policy, the
@@ -24,7 +23,7 @@ func (m *driver) Engine() Engine { return m.engine }
 //
 //  1. The policy and the levels of the topology that count now make a new engine.
 //  2. The engine receives the queues, then the nodes, by name, with the evictions that engines
-//     before it counted.
+//     before it counted, and with what they decided about failures.
 //  3. All groups start over: settle reports them, first those that lend GPUs, for others may be on
 //     these, then the oldest first.
 //
@@ -66,6 +65,9 @@ func (m *driver) rebuild() error {
 	slices.SortFunc(sorted, func(a, b *tables.Node) int { return cmp.Compare(a.Object.Name, b.Object.Name) })
 	for _, n := range sorted {
 		m.tellNode(n)
+	}
+	if m.failures != nil {
+		m.mustTell(m.failures())
 	}
 	clear(m.dirtyNodes)
 	clear(m.Jobs)
@@ -360,11 +362,16 @@ func (m *driver) Counted(now core.Time) (is core.GPUTimeCounted) {
 	return is
 }
 
+// Failures returns what the engine decided about failures, nothing if it panics.
+func (m *driver) Failures() (is core.FailuresFound) {
+	m.guarded(nil, func() { is = m.engine.Failures() })
+	return is
+}
+
 func newEngine(c core.Config) (Engine, error) { return core.New(c) }
 
-// Recorder is called in order, in the goroutine that decides: when an empty engine begins,
-// for every event that it accepts, and for every pass with its decisions, which are valid
-// during the call, as is what says what the engine has counted.
+// Recorder is called in order, in the goroutine that decides: when an empty engine begins, for every event that it accepts, and
+// for every pass with its decisions, which are valid during the call, as is what says what the engine has counted.
 type Recorder interface {
 	Began(now core.Time, c core.Config)
 	Told(now core.Time, ev core.Event)

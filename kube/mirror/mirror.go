@@ -64,6 +64,7 @@ type driver struct {
 	engine      Engine
 	engineWakes core.Time
 	newEngine   func(core.Config) (Engine, error)
+	failures    func() core.FailuresFound // of engines before; nil for none
 	panics      panics
 	reports     reports.Reporter
 	placed      []*tables.Pod // with claims, by the decisions that are being applied
@@ -133,11 +134,13 @@ type Config struct {
 	Metrics *stats.Metrics
 	Record  Recorder
 	Traced  func(*tables.Journey)
+	// Failures returns what engines before decided about failures; nil for nothing.
+	Failures func() core.FailuresFound
 }
 
 // New returns a mirror that has observed nothing. It decides from when it takes a shard.
 func New(c Config) *Mirror {
-	m := &Mirror{driver: driver{newEngine: newEngine, record: c.Record, changes: changes{
+	m := &Mirror{driver: driver{newEngine: newEngine, record: c.Record, failures: c.Failures, changes: changes{
 		Tables: tables.New(c.Policy, c.Levels), log: c.Log, metrics: c.Metrics, traced: c.Traced, acts: acts{wake: core.Never},
 		dirtyNodes: map[string]*tables.Node{}, draining: map[string]*tables.Node{}, moving: map[types.UID]*tables.Pod{}, asked: map[types.UID]*tables.Pod{},
 		resting: map[types.UID]*tables.Pod{}, transfers: map[types.UID]*tables.Pod{}, uncounted: map[types.UID]act.Pod{}, returning: map[*tables.Group]bool{}, restarting: map[*tables.Group]restart{},
