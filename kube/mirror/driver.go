@@ -59,7 +59,7 @@ func (m *driver) rebuild() error {
 		if old != nil {
 			n.Evictions = max(n.Evictions, old.Evictions(name))
 		}
-		n.Known, n.Sick = false, 0
+		n.Known, n.Sick, n.Suspect = false, 0, n.Suspect && c.Policy.Recovery.Mode == core.Recover
 		sorted = append(sorted, n)
 	}
 	slices.SortFunc(sorted, func(a, b *tables.Node) int { return cmp.Compare(a.Object.Name, b.Object.Name) })
@@ -183,6 +183,8 @@ func (m *driver) apply(decisions []core.Decision) {
 			m.evict(&d)
 		case core.Resume:
 			m.resume(&d)
+		case core.Cordon, core.Uncordon:
+			m.Suspect(&d)
 		case core.Wake:
 			m.engineWakes = d.At
 		}

@@ -35,7 +35,7 @@ func (m *changes) nodeSeen(o *objects.Node) {
 			m.log.Warn(bad.what, "node", o.Name, "why", bad.why)
 		}
 	}
-	n.Object, n.Gone = o, false
+	n.Object, n.Gone, n.Suspect = o, false, n.Suspect && !o.Closed
 	m.Devices.ObserveNode(n.ForDevices())
 	m.Topologies.ObserveNode(o.Name, o.Node.Labels)
 	delete(m.draining, o.Name)
@@ -99,7 +99,7 @@ func (m *driver) tellNode(n *tables.Node) {
 	}
 	m.Devices.Describe(&want)
 	n.Closed = want.Cordoned
-	want.Cordoned = m.shut(n, &want) || n.Closed || m.untoldOn(n)
+	want.Cordoned = m.shut(n, &want) || n.Closed || n.Suspect || m.untoldOn(n)
 	switch {
 	case !n.Known:
 		if err := m.tell(core.NodeAdded{Node: want, Evictions: max(n.Evictions, n.Object.Evictions)}); err != nil {

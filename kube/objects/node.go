@@ -16,6 +16,7 @@ type Node struct {
 	Node    core.Node         // as the engine gets it, before what pods of other schedulers take is subtracted
 	GPUs    []v1.ResourceName // the resources of its device plugins
 	Missing int               // GPUs that it has and does not offer
+	Closed  bool              // it is cordoned
 	Unready time.Time         // since when it is not ready, as the API says; zero when it is
 	Befell  Trouble           // why it is not ready
 	Zone    string            // its region and zone
@@ -45,7 +46,7 @@ const (
 
 // TrimNode cuts a node down.
 func TrimNode(n *v1.Node) *Node {
-	o := &Node{ObjectMeta: trimMeta(&n.ObjectMeta)}
+	o := &Node{ObjectMeta: trimMeta(&n.ObjectMeta), Closed: n.Spec.Unschedulable}
 	var err error
 	if o.Node, o.Missing, err = translate.Node(n); err != nil {
 		o.Wrong = err.Error()

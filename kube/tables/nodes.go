@@ -36,6 +36,17 @@ type Node struct {
 	Shard           int
 	Sharded, Closed bool
 	Opens           core.Time
+	// Suspect says that the engine cordoned it for failures, and that the API does not show that yet.
+	Suspect bool
+}
+
+// Suspect notes that the engine cordoned a node for failures, or uncordoned it. Until the API shows the cordon, the node stays
+// cordoned whatever else changes, such as a moment in which it is not ready.
+func (t *Tables) Suspect(d *core.Decision) {
+	if n := t.Nodes[d.Node]; n != nil && t.Policies.Policy().Recovery.Mode == core.Recover {
+		n.Suspect = d.Op == core.Cordon
+		n.Told.Cordoned = n.Told.Cordoned || n.Suspect
+	}
 }
 
 // Hosts reports whether pods that the engine knows are on the node.
