@@ -124,7 +124,7 @@ func (f *adviseFlags) advise(c *cobra.Command, dirs []string) error {
 			} else {
 				err = adviseTable(c.OutOrStdout(), dir, &r, i > 0, len(dirs) > 1)
 				if err == nil && e != nil {
-					_, err = fmt.Fprintf(c.OutOrStdout(), "\n%s\n", e)
+					_, err = fmt.Fprintf(c.OutOrStdout(), "\n%s\n", table.Printable(e.String()))
 				}
 			}
 			if err != nil {
@@ -240,7 +240,7 @@ func adviseTable(w io.Writer, dir string, r *advice, later, named bool) error {
 	if r.Command != "" && r.At != "command" {
 		head += fmt.Sprintf("Launched by %s: %s\n", r.At, table.Shorten(r.Command, 200))
 	}
-	if _, err := io.WriteString(w, head); err != nil {
+	if _, err := io.WriteString(w, table.Printable(head)); err != nil {
 		return err
 	}
 	t := table.Table{Align: "lll"}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-sched/muster/internal/table"
 	"github.com/muster-sched/muster/kube/console"
 	"github.com/muster-sched/muster/semantic/consult"
 	"github.com/muster-sched/muster/semantic/diagnose"
@@ -170,6 +171,6 @@ func writeVerdict(w io.Writer, file string, v staged, asJSON, later, named bool)
 	if v.Stage == llm.Model {
 		tail = "\nA language model was asked: the rules are not sure."
 	}
-	_, err := fmt.Fprintln(w, head+v.String()+tail)
+	_, err := fmt.Fprintln(w, table.Printable(head+v.String()+tail))
 	return err
 }

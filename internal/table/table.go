@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -16,8 +17,27 @@ type Table struct {
 	rows  [][]string
 }
 
-// Add adds a row. Rows may be shorter than others.
-func (t *Table) Add(cells ...string) { t.rows = append(t.rows, cells) }
+// Add adds a row. Rows may be shorter than others. A cell is shown in one line.
+func (t *Table) Add(cells ...string) {
+	row := make([]string, len(cells))
+	for i, cell := range cells {
+		row[i] = oneLine.Replace(Printable(cell))
+	}
+	t.rows = append(t.rows, row)
+}
+
+var oneLine = strings.NewReplacer("\n", " ", "\t", " ")
+
+// Printable returns a text of others as a terminal may show it: with spaces for what would move the cursor, change colours or the
+// direction of writing. Tabs and ends of lines stay.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) {
+			return ' '
+		}
+		return r
+	}, s)
+}
 
 // Write writes the table with two spaces between columns, or one where two do
 // not fit in this many characters. If it is still too wide and the last column
