@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -55,10 +56,6 @@ func (c *Client) vectors(data []embedding, n int) ([][]float32, error) {
 		if len(d.Vector) == 0 {
 			return nil, fmt.Errorf("vector %d is empty", d.Index)
 		}
-		c.dimension.CompareAndSwap(0, int64(len(d.Vector)))
-		if want := c.dimension.Load(); int64(len(d.Vector)) != want {
-			return nil, fmt.Errorf("vector %d has %d numbers; those before have %d", d.Index, len(d.Vector), want)
-		}
 		v := make([]float32, len(d.Vector))
 		sum := 0.0
 		for i, x := range d.Vector {
@@ -69,6 +66,15 @@ func (c *Client) vectors(data []embedding, n int) ([][]float32, error) {
 			return nil, fmt.Errorf("vector %d has no finite length above 0", d.Index)
 		}
 		all[d.Index] = v
+	}
+	want := cmp.Or(c.dimension.Load(), int64(len(all[0])))
+	for i, v := range all {
+		if int64(len(v)) != want {
+			return nil, fmt.Errorf("vector %d has %d numbers; those before have %d", i, len(v), want)
+		}
+	}
+	if !c.dimension.CompareAndSwap(0, want) && c.dimension.Load() != want { // another call was first
+		return nil, fmt.Errorf("the vectors have %d numbers; others have %d", want, c.dimension.Load())
 	}
 	return all, nil
 }

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
 )
 
 // Stage is what an answer rests on. Each stage falls back to the next one.
@@ -142,15 +143,18 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("%s: %s", e.Kind, e.Text) }
 
-// failed returns an error whose text is one line of at most 200 bytes, in which the key does not occur.
+// failed returns an error whose text is one line of at most 200 bytes that a terminal shows as it is, in which the key does not occur.
 func (c *Client) failed(kind Kind, status int, format string, args ...any) *Error {
-	text := c.at.Key.hide(fmt.Sprintf(format, args...))
+	text := fmt.Sprintf(format, args...)
+	if most := 4 * longestKey; len(text) > most { // a server may say much more, and the key is searched for at each place
+		text = text[:most]
+	}
 	text = strings.Join(strings.Fields(strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
+		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
 			return ' '
 		}
 		return r
-	}, text)), " ")
+	}, c.at.Key.hide(text))), " ")
 	if len(text) > 200 {
 		text = strings.ToValidUTF8(text[:200], "") + "…"
 	}

@@ -151,12 +151,14 @@ func TestBadVectors(t *testing.T) {
 			}
 		})
 	}
-	// The dimension is that of the first answer, for good.
-	c, _, _ := client(t, nil, fakellm.Raw(200, `{"data":[{"index":0,"embedding":[1,2]}]}`), fakellm.Raw(200, `{"data":[{"index":0,"embedding":[1,2,3]}]}`))
+	// The dimension is that of the first answer that is one, for good.
+	c, _, _ := client(t, nil, fakellm.Raw(200, `{"data":[{"index":0,"embedding":[0,0,0]}]}`), fakellm.Raw(200, `{"data":[{"index":0,"embedding":[1,2]}]}`), fakellm.Raw(200, `{"data":[{"index":0,"embedding":[1,2,3]}]}`))
+	_, err := c.Embed(context.Background(), []string{"a"})
+	fails(t, err, Malformed)
 	if _, err := c.Embed(context.Background(), []string{"a"}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := c.Embed(context.Background(), []string{"a"})
+	_, err = c.Embed(context.Background(), []string{"a"})
 	fails(t, err, Malformed)
 }
 
@@ -390,5 +392,16 @@ func TestObject(t *testing.T) {
 		if got := string(Object(c.text)); got != c.want {
 			t.Errorf("%.60s: %s, want %s", c.text, got, c.want)
 		}
+	}
+}
+
+// What a server says is shown on a terminal, and may be as long as an answer.
+func TestTextOfErrors(t *testing.T) {
+	said := "a\u009b31m b\u202ec\nd " + strings.Repeat("sk-0123456789abcdef ", 50_000)
+	body, _ := json.Marshal(map[string]string{"error": said})
+	c, _, _ := client(t, func(at *Endpoint) { at.Key, _ = newKey("sk-0123456789abcdef") }, fakellm.Raw(400, string(body)))
+	_, err := c.Chat(context.Background(), hello)
+	if want := "refused: HTTP 400: a 31m b c d (hidden) (hidden)"; err == nil || !strings.HasPrefix(err.Error(), want) || len(err.Error()) > 220 || strings.Contains(err.Error(), "0123") {
+		t.Errorf("error %q", err)
 	}
 }
