@@ -67,7 +67,7 @@ func Extract(ctx context.Context, model Model, in Input) (Result, error) {
 	c.seen.add("command", in.Command)
 	c.seen.add("launch", in.Launch)
 	job, err := c.hold(ctx)
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = fmt.Errorf("no answer within %v", in.Limits.Time)
 	}
 	if err != nil {

@@ -250,6 +250,10 @@ func TestMalformedAnswers(t *testing.T) {
 			}
 		})
 	}
+	// What it adds to the object does not count.
+	if r, err, _ := extract(t, nil, fakellm.Calls(read("train.py")), fakellm.Says(`{"reasoning": "it is a GPT", "model_config": {"model_name": "GPT"}, "dataset_config": null}`)); err != nil || r.Job.Model.Name != "GPT" {
+		t.Errorf("%+v, %v", r, err)
+	}
 	_, err, _ := extract(t, nil, fakellm.Says(strings.Repeat("x", 5<<20)))
 	if err == nil {
 		t.Error("a huge answer is one")

@@ -46,15 +46,19 @@ func parse(object json.RawMessage, r *redact.Redactor) (metadata.Job, error) {
 	if object == nil {
 		return metadata.Job{}, errors.New("it has no JSON object")
 	}
-	var answer map[string]map[string]any
+	var answer struct {
+		Model    map[string]any `json:"model_config"`
+		Training map[string]any `json:"training_config"`
+		Data     map[string]any `json:"dataset_config"`
+	}
 	if err := json.Unmarshal(object, &answer); err != nil {
 		return metadata.Job{}, errors.New("expected an object of the objects model_config, training_config and dataset_config")
 	}
-	if answer["model_config"] == nil && answer["training_config"] == nil && answer["dataset_config"] == nil {
+	model, training, data := answer.Model, answer.Training, answer.Data
+	if model == nil && training == nil && data == nil {
 		return metadata.Job{}, errors.New("it has none of model_config, training_config and dataset_config")
 	}
 	p := parser{r: r}
-	model, training, data := answer["model_config"], answer["training_config"], answer["dataset_config"]
 	var job metadata.Job
 	job.Model.Name = p.text(model, "model_name")
 	job.Model.Task = metadata.Task(p.text(model, "task_type"))

@@ -187,13 +187,13 @@ var batchSize = func() field {
 		if at := direct(e, j); at != "" {
 			return at
 		}
-		times := []float64{1, float64(j.Training.GPUs)}
+		times, accumulations := []float64{1, float64(j.Training.GPUs)}, append(e.near("accum"), 1)
 		for _, l := range e.lines {
 			if !strings.Contains(l.text, "batch") {
 				continue
 			}
 			for _, one := range l.numbers {
-				for _, accumulated := range append(e.near("accum"), 1) {
+				for _, accumulated := range accumulations {
 					if slices.ContainsFunc(times, func(n float64) bool { return one*accumulated*n == float64(j.Training.BatchSize) }) {
 						return l.where
 					}

@@ -1,6 +1,7 @@
 package consult
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -131,7 +132,7 @@ func Progress(ctx context.Context, m Model, rules redact.Rules, lines []Line) ([
 		}
 		out = nil
 		for _, f := range answer.Lines {
-			i, ok := slices.BinarySearchFunc(lines, f.Line, func(l Line, n int64) int { return int(max(-1, min(1, l.Index-n))) })
+			i, ok := slices.BinarySearchFunc(lines, f.Line, func(l Line, n int64) int { return cmp.Compare(l.Index, n) })
 			if !ok || slices.ContainsFunc(out, func(x track.Reading) bool { return x.Line == f.Line }) {
 				continue
 			}
@@ -139,7 +140,7 @@ func Progress(ctx context.Context, m Model, rules redact.Rules, lines []Line) ([
 				out = append(out, x)
 			}
 		}
-		slices.SortFunc(out, func(a, b track.Reading) int { return int(max(-1, min(1, a.Line-b.Line))) })
+		slices.SortFunc(out, func(a, b track.Reading) int { return cmp.Compare(a.Line, b.Line) })
 		return nil
 	})
 	return out, err
