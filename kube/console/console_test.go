@@ -525,23 +525,6 @@ func TestExplainHasTheEventsOfTheJob(t *testing.T) {
 	}
 }
 
-func TestHostlist(t *testing.T) {
-	for want, names := range map[string][]string{
-		"":                          nil,
-		"gpu-1":                     {"gpu-1"},
-		"gpu-[1-3]":                 {"gpu-3", "gpu-1", "gpu-2", "gpu-2"},
-		"gpu-[09-11,20]":            {"gpu-20", "gpu-10", "gpu-09", "gpu-11"},
-		"gpu-[9,09-10]":             {"gpu-9", "gpu-09", "gpu-10"},
-		"a-[1-2].site,b-7.site":     {"a-1.site", "b-7.site", "a-2.site"},
-		"login,n-[0-1]":             {"n-0", "login", "n-1"},
-		"i-99999999999999999999999": {"i-99999999999999999999999"},
-	} {
-		if got := hostlist(names); got != want {
-			t.Errorf("%v: got %s, want %s", names, got, want)
-		}
-	}
-}
-
 func TestTimesAreWritten(t *testing.T) {
 	for d, want := range map[time.Duration][2]string{
 		0:                              {"0:00", "-"},

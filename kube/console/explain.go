@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/internal/hostlist"
 	"github.com/muster-sched/muster/internal/table"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -284,7 +285,7 @@ func (x *Explanation) Write(w io.Writer, v *View) error {
 		t.Add("Ended", fmt.Sprintf("%s, %s ago", stamp(*x.Ended), span(v.Now.Sub(*x.Ended))))
 	}
 	if len(x.Nodes) > 0 {
-		t.Add("Nodes", fmt.Sprintf("%d: %s", len(x.Nodes), hostlist(x.Nodes)))
+		t.Add("Nodes", fmt.Sprintf("%d: %s", len(x.Nodes), hostlist.Format(x.Nodes)))
 	}
 	if x.Reason != "" {
 		t.Add("Waits for", span(x.waited(v.Now)))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/internal/hostlist"
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -337,7 +338,7 @@ func Pools(w io.Writer, v *View, nodes []Node) error {
 			for _, n := range p.nodes {
 				names = append(names, n.Name)
 			}
-			return hostlist(names)
+			return hostlist.Format(names)
 		}},
 	}, pools)
 }

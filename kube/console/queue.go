@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/internal/hostlist"
 	"github.com/muster-sched/muster/internal/table"
 )
 
@@ -306,7 +307,7 @@ func (j *Job) nodes() string {
 
 // where is where the job runs or, in brackets, why it does not.
 func (j *Job) where(v *View) string {
-	text := hostlist(j.Nodes)
+	text := hostlist.Format(j.Nodes)
 	if j.State == Running || j.Code == "" {
 		return text
 	}

@@ -1,4 +1,5 @@
-package console
+// Package hostlist writes names of hosts as Slurm does.
+package hostlist
 
 import (
 	"cmp"
@@ -7,9 +8,9 @@ import (
 	"strings"
 )
 
-// hostlist writes names as Slurm does: n-1, n-2, n-3 and m are "m,n-[1-3]".
+// Format writes names as Slurm does: n-1, n-2, n-3 and m are "m,n-[1-3]".
 // Names that differ in their last number alone are put together.
-func hostlist(names []string) string {
+func Format(names []string) string {
 	type pattern struct{ prefix, suffix string }
 	type number struct {
 		value  uint64
