@@ -152,6 +152,12 @@ func figure(values []float64) Figure {
 	return f
 }
 
+// Line says in a line how long the job is expected to run: the mean of the jobs, by which schedulers order.
+func (e *Estimate) Line() string {
+	d := &e.Duration
+	return fmt.Sprintf("%s (%s to %s), confidence %.2f", seconds(d.Mean), seconds(d.Low), seconds(d.High), e.Confidence)
+}
+
 // String says what is predicted and why, in lines.
 func (e *Estimate) String() string {
 	if !e.Known() {

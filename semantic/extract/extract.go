@@ -41,7 +41,7 @@ func Dir(ctx context.Context, dir string, o Options) (Result, error) {
 		return Result{}, err
 	}
 	defer t.close()
-	x := &extraction{tree: t, byName: map[string][]*setting{}, words: map[string]mention{}, parsed: map[string]bool{}, options: map[string]option{}}
+	x := newExtraction(t)
 	x.command(o.Command)
 	x.readLaunched()
 	r := x.resolve()

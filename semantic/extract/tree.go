@@ -24,7 +24,7 @@ type Limits struct {
 
 // tree is the folder of a job. Nothing outside of it is reached, by links neither.
 type tree struct {
-	root   *os.Root
+	root   *os.Root // nil if there is no folder
 	limits Limits
 	ctx    context.Context
 	files  []string // regular files with slashes, folders of less depth first
@@ -140,6 +140,9 @@ func (t *tree) open(name string) ([]byte, bool) {
 }
 
 func (t *tree) load(name string) []byte {
+	if t.root == nil {
+		return nil
+	}
 	f, err := t.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO without a writer does not block
 	if err != nil {
 		return nil

@@ -1,0 +1,36 @@
+package extract
+
+import (
+	"context"
+	"strings"
+
+	"github.com/muster-sched/muster/semantic/metadata"
+)
+
+// Launched finds out what a job is from what starts it alone, where there is no folder to read: its command, and its environment, in which
+// jobs of clusters often have their settings. What the command states counts more. The same launch gives the same result.
+func Launched(l metadata.Launch) Result {
+	t := &tree{ctx: context.Background(), has: map[string]bool{}, cache: map[string][]byte{}}
+	x := newExtraction(t)
+	var script strings.Builder
+	for _, e := range l.Env {
+		name, value, _ := strings.Cut(e, "=")
+		script.WriteString(name + "='" + strings.ReplaceAll(value, "'", `'\''`) + "'\n")
+	}
+	// 1. The command, with the variables that a shell in it sees. Without one, nothing is launched that is known.
+	if strings.TrimSpace(l.Command) != "" {
+		script.WriteString(l.Command)
+		x.commands([]byte(script.String()), "command", commanded, ".", nil, 0)
+		x.readLaunched()
+	}
+	// 2. The environment.
+	for _, e := range l.Env {
+		name, value, _ := strings.Cut(e, "=")
+		x.add(setting{key: name, value: parse(value), rank: declared, at: "launch"})
+	}
+	return x.resolve()
+}
+
+func newExtraction(t *tree) *extraction {
+	return &extraction{tree: t, byName: map[string][]*setting{}, words: map[string]mention{}, parsed: map[string]bool{}, options: map[string]option{}}
+}
