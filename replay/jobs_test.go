@@ -142,6 +142,21 @@ func TestDurations(t *testing.T) {
 	a.want("pods at 1 pods 3: 41 10 40\ngang at 1 gang 2: 30\non at 2 gang 2: -\n")
 }
 
+// A job has the estimate that it was given later from its beginning; one that is taken away leaves the one before.
+func TestEstimates(t *testing.T) {
+	a := newTale(t)
+	a.submit(101, "advised", 1, nil)
+	a.submit(101, "said", 1, func(j *core.Job) { j.Estimate = seconds(7) })
+	a.event(102, core.JobEstimated{Job: "advised", Estimate: seconds(5)})
+	a.event(103, core.JobEstimated{Job: "said"})
+	a.pass(104)
+	for i, want := range []float64{5, 7} {
+		if j := a.f.finish().List[i]; j.Estimate.Seconds() != want {
+			t.Errorf("%s: %g s, want %g", j.Name, j.Estimate.Seconds(), want)
+		}
+	}
+}
+
 // A pod that is moved runs on: the node that it left may be lost.
 func TestMoved(t *testing.T) {
 	a := newTale(t)

@@ -156,6 +156,10 @@ func (f *fold) takeIn(e *eventlog.Entry) error {
 		f.added(&ev)
 	case core.JobRelabelled:
 		f.roles(f.jobs[ev.Job], f.tables.Jobs[ev.Job])
+	case core.JobEstimated:
+		if j := f.jobs[ev.Job]; j != nil && ev.Estimate > 0 {
+			j.spec.Estimate = ev.Estimate
+		}
 	case core.GPUTimeCounted:
 		if f.first {
 			f.counted(&ev)
