@@ -13,12 +13,13 @@ import (
 // Recorder adds to a history the jobs of a cluster that ended well: those of which every pod did. It is told what the engine of
 // the scheduler is told and decides, whose time is nanoseconds since 1970. It writes in a goroutine of its own.
 type Recorder struct {
-	next    Next
-	history *history.History
-	log     *slog.Logger
-	live    map[string]*observed
-	ended   chan history.Job
-	done    chan struct{}
+	next  Next
+	kept  *Kept
+	jobs  *Live // what is known of those that are live
+	log   *slog.Logger
+	live  map[string]*observed
+	ended chan history.Job
+	done  chan struct{}
 }
 
 // Next receives, after a [Recorder], what it receives.
@@ -43,9 +44,11 @@ type observed struct {
 // waiting is how many jobs wait for a history that does not answer; beyond that they are left out.
 const waiting = 4096
 
-// NewRecorder returns a recorder. next may be nil. Close ends it; the history stays open.
-func NewRecorder(h *history.History, log *slog.Logger, next Next) *Recorder {
-	r := &Recorder{next: next, history: h, log: log, live: map[string]*observed{}, ended: make(chan history.Job, waiting), done: make(chan struct{})}
+// NewRecorder returns a recorder, which adds to the history what jobs knows of those that ended. next may be nil. Close ends it; the history stays open.
+func NewRecorder(kept *Kept, jobs *Live, log *slog.Logger, next Next) *Recorder {
+	r := &Recorder{
+		next: next, kept: kept, jobs: jobs, log: log, live: map[string]*observed{}, ended: make(chan history.Job, waiting), done: make(chan struct{}),
+	}
 	go r.write()
 	return r
 }
@@ -63,7 +66,10 @@ func (r *Recorder) write() {
 		var err error
 		for try := range 3 {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-			err = r.history.Append(ctx, j)
+			h, opens := r.kept.history(ctx)
+			if err = opens; err == nil {
+				err = h.Append(ctx, j)
+			}
 			cancel()
 			if err == nil || try == 2 {
 				break
@@ -81,7 +87,19 @@ func (r *Recorder) Began(now core.Time, c core.Config) {
 	if r.next != nil {
 		r.next.Began(now, c)
 	}
-	clear(r.live)
+	for name := range r.live {
+		r.forget(name)
+	}
+}
+
+// forget returns what was known of a job when it was submitted, which is not live any more; nil for nothing.
+func (r *Recorder) forget(name string) *history.Job {
+	o := r.live[name]
+	if o == nil {
+		return nil
+	}
+	delete(r.live, name)
+	return r.jobs.end(liveID(name, at(o.spec.Submitted)))
 }
 
 // Told notes what the engine was told.
@@ -125,11 +143,12 @@ func (r *Recorder) Told(now core.Time, ev core.Event) {
 			})
 		}
 	case core.JobEnded:
-		delete(r.live, ev.Job)
+		r.forget(ev.Job)
 	}
 }
 
 func (r *Recorder) submitted(ev *core.JobSubmitted) {
+	r.jobs.begin(liveID(ev.Job.Name, at(ev.Job.Submitted)))
 	r.live[ev.Job.Name] = &observed{spec: ev.Job, pods: ev.Job.Pods(), running: map[int]string{}}
 }
 
@@ -174,24 +193,33 @@ func (r *Recorder) change(now core.Time, name string, do func(*observed)) {
 	if o.over < o.pods || o.started == 0 || o.changes {
 		return
 	}
-	delete(r.live, name)
 	select {
-	case r.ended <- o.finished(now):
+	case r.ended <- o.finished(now, r.forget(name)):
 	default:
 		r.log.Warn("a finished job is not in the history: it does not answer", "job", name)
 	}
 }
 
-// finished returns the job as the history has it. Another job may have its name later: the ID says when it was submitted.
-func (o *observed) finished(now core.Time) history.Job {
-	at := func(t core.Time) time.Time { return time.Unix(0, int64(t)).UTC() }
+// finished returns the job as the history has it. known is what was known when it was submitted, nil for what the engine was told.
+func (o *observed) finished(now core.Time, known *history.Job) history.Job {
 	s := &o.spec
-	j := described(s.Name, time.Time{}, s.Kind.String(), o.pods, int(s.Priority))
-	j.ID = s.Name + "@" + at(s.Submitted).Format(time.RFC3339Nano)
-	j.User, j.Tenant, j.GPUs, j.Model = s.User, s.Queue, gpus(s.GPUs()), modelsOf(s)
-	j.Submit, j.Start, j.End, j.Ran, j.Outcome = at(s.Submitted), at(o.started), at(now), time.Duration(o.ran), history.Completed
+	if known == nil {
+		j := described(bareName(s.Name), time.Time{}, s.Kind.String(), o.pods, int(s.Priority))
+		j.User, j.Tenant, j.GPUs, j.Model = s.User, s.Queue, gpus(s.GPUs()), modelsOf(s)
+		j.ID, j.Submit = liveID(s.Name, at(s.Submitted)), at(s.Submitted)
+		known = &j
+	}
+	j := *known
+	j.Start, j.End, j.Ran, j.Outcome = at(o.started), at(now), time.Duration(o.ran), history.Completed
 	return j
 }
+
+// liveID returns the ID of a job of a cluster. Another job may have its name later: the ID says when it was submitted.
+func liveID(name string, submitted time.Time) string {
+	return name + "@" + submitted.Format(time.RFC3339Nano)
+}
+
+func at(t core.Time) time.Time { return time.Unix(0, int64(t)).UTC() }
 
 // modelsOf returns the GPU models that a job names.
 func modelsOf(j *core.Job) string {

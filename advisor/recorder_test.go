@@ -15,14 +15,15 @@ import (
 // the time for which it ran.
 func TestRecorder(t *testing.T) {
 	ctx := context.Background()
-	h, err := history.Open(ctx, "memory:", history.Options{})
+	kept, _, err := Open(ctx, "memory:")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.Close()
+	defer kept.Close()
+	h, _ := kept.history(ctx)
 	began := core.Time(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC).UnixNano())
 	at := func(s int) core.Time { return began + core.Time(s)*core.Second }
-	r := NewRecorder(h, slog.New(slog.DiscardHandler), nil)
+	r := NewRecorder(kept, NewLive(kept, false), slog.New(slog.DiscardHandler), nil)
 	submit := func(name string, pods int) {
 		j := core.Job{Name: name, User: "ann", Queue: "lab", Gang: true, Submitted: at(0)}
 		j.Tasks = []core.Task{{Name: "worker", Pods: pods, Request: core.Request{GPU: 8 * core.WholeGPU, Models: []string{"H100"}}}}
@@ -69,11 +70,11 @@ func TestRecorder(t *testing.T) {
 	if err != nil || len(jobs) != 2 {
 		t.Fatalf("%d jobs, %v, want 2: %+v", len(jobs), err, jobs)
 	}
-	if j := jobs[1]; j.Name != "team/bert" || j.User != "ann" || j.Tenant != "lab" || j.GPUs != 16 || j.Ran != 61*time.Second || !j.Start.Equal(time.Unix(0, int64(at(10)))) ||
+	if j := jobs[1]; j.Name != "bert" || j.User != "ann" || j.Tenant != "lab" || j.GPUs != 16 || j.Ran != 61*time.Second || !j.Start.Equal(time.Unix(0, int64(at(10)))) ||
 		j.ID != "team/bert@2026-03-01T00:00:00Z" || j.Outcome != history.Completed {
 		t.Errorf("%+v", j)
 	}
-	if j := jobs[0]; j.Name != "team/found" || j.Ran != 170*time.Second {
+	if j := jobs[0]; j.Name != "found" || j.Ran != 170*time.Second {
 		t.Errorf("%+v", j)
 	}
 }

@@ -11,6 +11,7 @@
 //	    objects/            what is kept of the API's objects, cut down
 //	    peers/ storage/ devices/ settings/ lost/   indexes: each observes, and returns what changed
 //	    translate/          objects in the engine's words, and back
+//	  advise/               how long jobs are expected to run, from what their objects say and an advisor knows
 //	  recovery/             why pods failed, from their logs, and what the engine decides about that
 //	  act/                  acts are written to the API; what became of them goes into the mailbox
 //	tenure.go               how this instance takes shards over, and gives them up
@@ -28,12 +29,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -42,9 +45,11 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/advise"
 	"github.com/muster-sched/muster/kube/lease"
 	"github.com/muster-sched/muster/kube/lost"
 	"github.com/muster-sched/muster/kube/mirror"
+	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/recovery"
 	"github.com/muster-sched/muster/kube/stats"
 	"github.com/muster-sched/muster/kube/tables"
@@ -89,6 +94,8 @@ type Config struct {
 	Traced func(*tables.Journey)
 	// Record receives all that happens in the engine; may be nil.
 	Record mirror.Recorder
+	// Advisor says how long jobs run whose users do not say it; nil for none.
+	Advisor advise.Advisor
 }
 
 // Scheduler is Muster on one cluster.
@@ -104,6 +111,7 @@ type Scheduler struct {
 	mirror   *mirror.Mirror
 	actor    *act.Actor
 	recovery *recovery.Handler
+	advise   *advise.Handler // nil without an advisor
 	metrics  *stats.Metrics
 
 	drive    func(context.Context) // the loop, until its context ends
@@ -167,7 +175,12 @@ func New(c Config) (*Scheduler, error) {
 		Leader: c.Leader, Shards: c.Shards, Client: leasing, Fence: fence, Holder: tenure{s}, Log: c.Log, Now: c.Now, Requested: s.metrics.Request,
 	})
 	s.drive = s.loop
-	s.recovery = recovery.New(recovery.Config{Client: client, Log: c.Log, Tell: s.tell, Next: c.Record})
+	next := c.Record
+	if c.Advisor != nil {
+		s.advise = advise.New(advise.Config{Client: client, Advisor: c.Advisor, Tell: s.tellLate, Pod: s.podOf, Next: next, Log: c.Log})
+		next = s.advise
+	}
+	s.recovery = recovery.New(recovery.Config{Client: client, Log: c.Log, Tell: s.tell, Next: next})
 	s.mirror = mirror.New(mirror.Config{
 		Policy: c.Policy, PolicyName: c.PolicyName, Builtins: c.Builtins, Levels: c.Levels, Topology: c.Topology, Lost: c.Lost, Shards: c.Shards,
 		Log: c.Log, Metrics: s.metrics, Record: s.recovery, Traced: c.Traced,
@@ -217,6 +230,9 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	}
 	s.actor.Start(ctx, s.config.Workers)
 	go s.recovery.Run(ctx)
+	if s.advise != nil {
+		go s.advise.Run(ctx)
+	}
 	var leader sync.WaitGroup
 	stopped := make(chan struct{})
 	leader.Go(func() {
@@ -251,6 +267,43 @@ func (s *Scheduler) tell(ev core.Event) {
 		}
 		m.Tell(ev)
 	})
+}
+
+// tellLate tells the engine what a function returns, if there is an engine by then and it returns anything.
+func (s *Scheduler) tellLate(event func() core.Event) {
+	s.box.Put(func(m *mirror.Mirror) {
+		if m.Engine() == nil {
+			return
+		}
+		if ev := event(); ev != nil {
+			m.Tell(ev)
+		}
+	})
+}
+
+// podOf returns a pod of a job: of those with GPUs, if there are any, the first by name. It waits for the goroutine that owns the tables.
+func (s *Scheduler) podOf(ctx context.Context, job string) (types.NamespacedName, bool) {
+	found := make(chan types.NamespacedName, 1)
+	s.box.Put(func(m *mirror.Mirror) {
+		defer close(found)
+		g := m.Jobs[job]
+		if g == nil {
+			return
+		}
+		all := tables.InOrder(g.Pods, func(*tables.Pod) bool { return true })
+		if i := slices.IndexFunc(all, func(p *tables.Pod) bool { return p.Object.HasGPUs() || p.Object.Request.GPU > 0 }); i > 0 {
+			all = all[i:]
+		}
+		if len(all) > 0 {
+			found <- objects.KeyOf(&all[0].Object.ObjectMeta)
+		}
+	})
+	select {
+	case name, ok := <-found:
+		return name, ok
+	case <-ctx.Done():
+		return types.NamespacedName{}, false
+	}
 }
 
 // finish waits until no act is in flight, and closes stopped: other instances may decide

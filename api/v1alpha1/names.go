@@ -242,6 +242,13 @@ const GPUResource = "nvidia.com/gpu"
 // In a dry run its message begins with "dry run:".
 const RecoveryCondition = "muster.sh/Recovery"
 
+// EstimateCondition is the type of the condition of a pod whose message says how long its job is expected to run, and why. HistoryReason is its
+// reason: because of finished jobs.
+const (
+	EstimateCondition = "muster.sh/Estimate"
+	HistoryReason     = "History"
+)
+
 // WaitingCondition is the type of the condition, of pods and PodGroups, that is
 // True while they wait. Its reason is that of the engine (core.Reason), its
 // message has the numbers. Pods have PodScheduled=False beside it, which

@@ -11,7 +11,6 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/eventlog"
-	"github.com/muster-sched/muster/semantic/history"
 )
 
 // recordFlags say where to record what the engine is told and decides.
@@ -20,6 +19,7 @@ type recordFlags struct {
 	mebi, files int
 	age         core.Time
 	history     string
+	advisor     string
 }
 
 func (f *recordFlags) register(c *cobra.Command) {
@@ -30,30 +30,47 @@ func (f *recordFlags) register(c *cobra.Command) {
 	durationVar(flags, &f.age, "record-age", "start a new file after this time")
 	flags.IntVar(&f.files, "record-files", 100, "keep at most this `NUMBER` of files, the newest")
 	flags.StringVar(&f.history, "history", "", historyUsage+"; jobs that end well are added to it")
+	flags.StringVar(&f.advisor, "advisor", "", "`WHAT` predicts the run times of jobs whose users do not say them, for policies that use them: history, which needs --history")
+	complete(c, "advisor", func() []string { return []string{"history"} })
 }
 
-// recorders returns what receives all that happens in the engine, nil for nothing, and what to call after the scheduler.
-func (f *recordFlags) recorders(ctx context.Context, c *cobra.Command, log *slog.Logger) (r advisor.Next, done func(), err error) {
+// openHistory bounds how long the scheduler waits for its history when it starts.
+const openHistory = 5 * time.Second
+
+// recorders returns what receives all that happens in the engine and what knows about jobs, nil for nothing, and what to call after the scheduler.
+func (f *recordFlags) recorders(ctx context.Context, c *cobra.Command, log *slog.Logger) (r advisor.Next, jobs *advisor.Live, done func(), err error) {
+	switch {
+	case f.advisor != "" && f.advisor != "history":
+		return nil, nil, nil, badUsage(c, "--advisor: expected history; found %q", f.advisor)
+	case f.advisor != "" && f.history == "":
+		return nil, nil, nil, badUsage(c, "--advisor: expected --history with it")
+	}
 	done = func() {}
 	events, err := f.open(c, log)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if events != nil {
 		r, done = events, func() { events.Close() } // it has logged what is wrong
 	}
 	if f.history == "" {
-		return r, done, nil
+		return r, nil, done, nil
 	}
-	h, err := history.Open(ctx, f.history, history.Options{})
+	ctx, cancel := context.WithTimeout(ctx, openHistory)
+	defer cancel()
+	kept, unanswered, err := advisor.Open(ctx, f.history)
 	if err != nil {
 		done()
-		return nil, nil, badHistory(c, f.history, err)
+		return nil, nil, nil, badHistory(c, f.history, err)
 	}
-	jobs, before := advisor.NewRecorder(h, log, r), done
-	return jobs, func() {
-		jobs.Close()
-		if err := h.Close(); err != nil {
+	if unanswered != nil {
+		log.Warn("the history does not answer: it is tried again when jobs are submitted and end", "error", unanswered)
+	}
+	jobs = advisor.NewLive(kept, f.advisor != "")
+	recorder, before := advisor.NewRecorder(kept, jobs, log, r), done
+	return recorder, jobs, func() {
+		recorder.Close()
+		if err := kept.Close(); err != nil {
 			log.Warn("cannot close the history", "error", err)
 		}
 		before()

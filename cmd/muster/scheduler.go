@@ -179,9 +179,12 @@ func (f *schedulerFlags) run(c *cobra.Command) error {
 // newScheduling makes a scheduler that records what happens, and answers at the
 // address metrics, as flags say. done ends the recording, after the scheduler.
 func newScheduling(ctx context.Context, c *cobra.Command, kc kube.Config, record *recordFlags, metrics string) (s *kube.Scheduler, done func(), err error) {
-	recorder, done, err := record.recorders(ctx, c, kc.Log)
+	recorder, jobs, done, err := record.recorders(ctx, c, kc.Log)
 	if err != nil {
 		return nil, nil, err
+	}
+	if jobs != nil {
+		kc.Advisor = jobs
 	}
 	if recorder != nil {
 		kc.Record = recorder

@@ -31,6 +31,8 @@ type Explanation struct {
 	Ahead int `json:"ahead"`
 	// Change says what would have to change for it to start.
 	Change string `json:"change,omitempty"`
+	// Estimate says how long it is expected to run, and why, if it was predicted.
+	Estimate string `json:"estimate,omitempty"`
 	// Nearest says what would free the nearest places, if what is free is in the wrong places;
 	// the least first.
 	Nearest []string `json:"nearest,omitempty"`
@@ -94,6 +96,7 @@ func (c *Client) Explain(ctx context.Context, namespace, name string) (*Explanat
 	x.Detail, x.Turn, _ = strings.Cut(x.Detail, translate.TurnMark)
 	for _, p := range j.pods {
 		x.Pods = append(x.Pods, p.line())
+		x.Estimate = cmp.Or(p.estimate, x.Estimate)
 	}
 	queues, err := c.queues(ctx)
 	if err != nil {
@@ -278,6 +281,9 @@ func (x *Explanation) Write(w io.Writer, v *View) error {
 	}
 	t.Add("Size", size)
 	t.Add("Created", fmt.Sprintf("%s, %s ago", stamp(x.Created), span(v.Now.Sub(x.Created))))
+	if x.Estimate != "" {
+		t.Add("Estimate", x.Estimate)
+	}
 	if x.Started != nil {
 		t.Add("Started", fmt.Sprintf("%s, %s ago", stamp(*x.Started), span(v.Now.Sub(*x.Started))))
 	}

@@ -56,6 +56,7 @@ type pod struct {
 	container string // whose log is the pod's
 	restarted bool   // it has ended at least once
 	active    bool   // it runs now
+	estimate  string // how long its job is expected to run, and why
 	// standby says why and until when others may use its GPUs; empty while they may not.
 	standby string
 }
@@ -115,6 +116,8 @@ func trim(p *v1.Pod) pod {
 			out.reason, out.detail, out.since = k.Reason, k.Message, k.LastTransitionTime.Time
 		case k.Type == v1alpha1.MovingCondition && k.Status == v1.ConditionTrue:
 			out.moving = k.Message
+		case k.Type == v1alpha1.EstimateCondition && k.Status == v1.ConditionTrue:
+			out.estimate = k.Message
 		case k.Type == v1alpha1.StandbyCondition && k.Status == v1.ConditionTrue:
 			out.standby = k.Reason + ": " + objects.WithoutPlace(k.Message)
 		case k.Type == v1.DisruptionTarget && k.Status == v1.ConditionTrue:
