@@ -20,6 +20,9 @@ type Recorder struct {
 	live  map[string]*observed
 	ended chan history.Job
 	done  chan struct{}
+
+	stop  context.CancelFunc // gives up what is being written
+	grace time.Duration      // for which Close waits
 }
 
 // Next receives, after a [Recorder], what it receives.
@@ -41,43 +44,62 @@ type observed struct {
 	changes bool           // pods joined it: how long it would have taken is not known
 }
 
-// waiting is how many jobs wait for a history that does not answer; beyond that they are left out.
-const waiting = 4096
+const (
+	waiting = 4096             // jobs wait for a history that does not answer; beyond that they are left out
+	grace   = 10 * time.Second // for which a scheduler that ends waits for them
+)
 
 // NewRecorder returns a recorder, which adds to the history what jobs knows of those that ended. next may be nil. Close ends it; the history stays open.
 func NewRecorder(kept *Kept, jobs *Live, log *slog.Logger, next Next) *Recorder {
+	ctx, stop := context.WithCancel(context.Background())
 	r := &Recorder{
 		next: next, kept: kept, jobs: jobs, log: log, live: map[string]*observed{}, ended: make(chan history.Job, waiting), done: make(chan struct{}),
+		stop: stop, grace: grace,
 	}
-	go r.write()
+	go r.write(ctx)
 	return r
 }
 
-// Close waits until all jobs are written. Nothing may be told after it.
+// Close waits until all jobs are written, or for ten seconds: a scheduler has to end also if its history does not answer. Nothing may be
+// told after it.
 func (r *Recorder) Close() {
+	defer r.stop()
 	close(r.ended)
-	<-r.done
+	select {
+	case <-r.done:
+	case <-time.After(r.grace):
+		r.log.Warn("finished jobs are not in the history: it does not answer", "jobs", 1+len(r.ended))
+	}
 }
 
-// write adds jobs. One that cannot be written is tried three times.
-func (r *Recorder) write() {
+// write adds jobs until there are no more, or ctx is done.
+func (r *Recorder) write(ctx context.Context) {
 	defer close(r.done)
 	for j := range r.ended {
-		var err error
-		for try := range 3 {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-			h, opens := r.kept.history(ctx)
-			if err = opens; err == nil {
-				err = h.Append(ctx, j)
-			}
-			cancel()
-			if err == nil || try == 2 {
-				break
-			}
-			time.Sleep(time.Duration(1+try) * time.Second)
-		}
-		if err != nil {
+		if err := r.try(ctx, j); ctx.Err() != nil {
+			return // Close has said so
+		} else if err != nil {
 			r.log.Warn("a finished job is not in the history", "job", j.Name, "error", err)
+		}
+	}
+}
+
+// try adds a job, in three tries.
+func (r *Recorder) try(ctx context.Context, j history.Job) error {
+	for n := 1; ; n++ {
+		once, cancel := context.WithTimeout(ctx, 10*time.Second)
+		h, err := r.kept.history(once)
+		if err == nil {
+			err = h.Append(once, j)
+		}
+		cancel()
+		if err == nil || n == 3 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(time.Duration(n) * time.Second):
 		}
 	}
 }

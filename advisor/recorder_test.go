@@ -1,9 +1,13 @@
 package advisor
 
 import (
+	"bytes"
 	"context"
+	"database/sql"
 	"fmt"
 	"log/slog"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,4 +81,46 @@ func TestRecorder(t *testing.T) {
 	if j := jobs[0]; j.Name != "found" || j.Ran != 170*time.Second {
 		t.Errorf("%+v", j)
 	}
+}
+
+// A history that does not answer holds up no scheduler that ends.
+func TestCloseGivesUp(t *testing.T) {
+	ctx := context.Background()
+	file := filepath.Join(t.TempDir(), "jobs.db")
+	h, err := history.Open(ctx, file, history.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if err := h.Append(ctx, history.Job{ID: "first", End: time.Unix(1, 0), Outcome: history.Completed}); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("sqlite", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	other, err := db.Conn(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if _, err := other.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil { // nobody else may write
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	kept := &Kept{where: file, h: h}
+	r := NewRecorder(kept, NewLive(kept, false), slog.New(slog.NewTextHandler(&log, nil)), nil)
+	r.grace = time.Millisecond
+	for i := range 100 {
+		r.ended <- history.Job{ID: fmt.Sprint(i), End: time.Unix(2, 0), Outcome: history.Completed}
+	}
+	r.Close()
+	if !strings.Contains(log.String(), "it does not answer\" jobs=100") {
+		t.Errorf("log %s", log.String())
+	}
+	if _, err := other.ExecContext(ctx, "ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	<-r.done
 }
