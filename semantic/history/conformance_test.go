@@ -322,6 +322,14 @@ func bounded(t *testing.T, s store) {
 		if got := ids(t, open(t, where, Options{})); got != strings.Join(want, " ") {
 			t.Errorf("kept %q, want %q", got, want)
 		}
+		for i := range 20 { // processes that read, and add a job each
+			h := open(t, where, Options{Most: 10})
+			ids(t, h)
+			add(t, h, training(fmt.Sprintf("k%02d", i), "resnet50", 0, 200+i))
+		}
+		if got := strings.Fields(ids(t, open(t, where, Options{}))); len(got) > 12 || got[len(got)-1] != "k19" {
+			t.Errorf("%d jobs are kept, %q; want at most a tenth more than 10, and the last one", len(got), got)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"math"
 	"path/filepath"
 	"testing"
 
@@ -19,6 +20,26 @@ func (constant) Embed(_ context.Context, docs [][]embed.Field) ([][]float32, err
 		vectors[i] = []float32{1}
 	}
 	return vectors, nil
+}
+
+// endless makes a vector that is none.
+type endless struct{ constant }
+
+func (endless) Embed(_ context.Context, docs [][]embed.Field) ([][]float32, error) {
+	return [][]float32{{float32(math.Inf(1))}}, nil
+}
+
+// What a history could not read it does not write.
+func TestVectorsThatAreNone(t *testing.T) {
+	where := filepath.Join(t.TempDir(), "history.db")
+	if err := open(t, where, Options{Embedder: endless{}}).Append(context.Background(), training("j1", "resnet50", 0, 60)); err == nil {
+		t.Error("no error")
+	}
+	h := open(t, where, Options{})
+	add(t, h, training("j2", "resnet50", 0, 60))
+	if got := ids(t, h); got != "j2" {
+		t.Errorf("jobs %q", got)
+	}
 }
 
 // Jobs that were added with an embedding model are found without it. Those that were added without are not known to the model.

@@ -56,7 +56,7 @@ type History struct {
 	mu       sync.Mutex
 	index    *index
 	place    string // up to where the index has read the journal
-	appended int    // since the journal was last reduced
+	appended int    // since the journal was last reduced, as far as this process knows
 }
 
 // Options of a history.
@@ -133,6 +133,9 @@ func (h *History) Append(ctx context.Context, jobs ...Job) error {
 	records := make([]record, len(jobs))
 	for i := range jobs {
 		records[i] = record{jobs[i].utc(), h.embedder.ID(), encode(vectors[i])}
+		if err := valid(records[i].vector); err != nil { // what is read is checked, too: one such record would close the history for all
+			return fmt.Errorf("history: %s: job %s: %w", h.embedder.ID(), jobs[i].ID, err)
+		}
 	}
 	if err := h.journal.append(ctx, records); err != nil {
 		return fmt.Errorf("history: %w", err)
@@ -173,7 +176,9 @@ func (h *History) refresh(ctx context.Context) error {
 		return fmt.Errorf("history: %w", err)
 	}
 	h.place = place
-	h.index.keep(h.most)
+	if h.index.keep(h.most) {
+		h.appended = h.most // by processes that each added too few to notice: the next job that is added here reduces the journal
+	}
 	return nil
 }
 

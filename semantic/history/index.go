@@ -91,15 +91,16 @@ func without(list []*entry, e *entry) []*entry {
 	return slices.Delete(list, i, i+1)
 }
 
-// keep removes the jobs that ended first, when there are a tenth more than n, until n are left.
-func (x *index) keep(n int) {
+// keep removes the jobs that ended first, when there are a tenth more than n, until n are left. It returns whether it did.
+func (x *index) keep(n int) bool {
 	if len(x.jobs) <= n+n/10 {
-		return
+		return false
 	}
 	all := x.sorted()
 	for _, e := range all[:len(all)-n] {
 		x.remove(e.ID)
 	}
+	return true
 }
 
 // sorted returns all jobs in order of ends.
