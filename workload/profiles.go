@@ -2,9 +2,6 @@ package workload
 
 import (
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/muster-sched/muster/core"
@@ -40,43 +37,14 @@ var (
 // OpenProfiles reads single_data.csv and colocate_info.csv of a folder, compressed by gzip (.gz) or not.
 func OpenProfiles(folder string) (*Profiles, error) {
 	p := &Profiles{pairs: map[[2]int][2]float64{}}
-	if err := p.each(folder, "single_data.csv", soloColumns, p.readSolo); err != nil {
+	if err := eachRow(folder, "single_data.csv", soloColumns, p.readSolo); err != nil {
 		return nil, err
 	}
-	if err := p.each(folder, "colocate_info.csv", pairColumns, p.readPair); err != nil {
+	if err := eachRow(folder, "colocate_info.csv", pairColumns, p.readPair); err != nil {
 		return nil, err
 	}
 	p.average()
 	return p, nil
-}
-
-// each reads the rows of a file of the folder.
-func (p *Profiles) each(folder, name string, columns []string, read func(t *table)) error {
-	path := filepath.Join(folder, name)
-	if _, err := os.Stat(path + ".gz"); err == nil {
-		path += ".gz"
-	}
-	t, err := openTable(path)
-	if err != nil {
-		return err
-	}
-	defer t.close()
-	for _, c := range columns {
-		if !slices.Contains(t.header, c) {
-			return &Error{File: path, Line: 1, Field: c, Want: "a column of this name, found none"}
-		}
-	}
-	t.use(columns, nil)
-	for {
-		if err := t.next(); err == io.EOF {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if read(t); t.err != nil {
-			return t.err
-		}
-	}
 }
 
 // profileName reads the name of a profile from four columns.

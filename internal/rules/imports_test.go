@@ -30,19 +30,20 @@ var mayImport = map[string][]string{
 	"core":             {"core/cluster", "core/frag", "core/gputime", "core/quota", "core/place", "core/defrag"},
 	"core/policy":      {"core", "core/place", "core/policy/"},
 
-	"workload":  {"core", "core/cluster", "core/quota"},
-	"sim":       {"core", "workload"},
-	"eventlog":  {"core", "core/cluster", "core/place", "workload"},
-	"replay":    {"core", "core/cluster", "core/quota", "eventlog", "workload"},
-	"metrics":   {"core", "core/frag", "core/place", "workload", "sim"},
-	"report":    {"core", "core/cluster", "core/frag", "workload", "metrics", "internal/table"},
-	"runlog":    {"core", "core/cluster", "core/frag", "core/quota", "workload", "sim", "metrics", "report"},
-	"api":       {"core", "core/cluster", "core/place", "core/quota", "workload", "api/"},
-	"snapshot":  {"core", "core/cluster", "core/frag", "workload", "api/"},
-	"advisor":   {"core", "workload", "runlog", "semantic/estimate", "semantic/extract", "semantic/history", "semantic/metadata", "semantic/redact"}, // jobs as the semantic layer's
-	"reproduce": {"core/", "workload", "sim", "metrics", "report", "runlog", "advisor", "semantic/estimate", "semantic/history", "internal/optimum"},
-	"bench":     {"core/"},
-	"migrate":   {"api/"},
+	"workload":    {"core", "core/cluster", "core/quota"},
+	"sim":         {"core", "workload"},
+	"sim/elastic": {"core", "core/goodput", "workload"},
+	"eventlog":    {"core", "core/cluster", "core/place", "workload"},
+	"replay":      {"core", "core/cluster", "core/quota", "eventlog", "workload"},
+	"metrics":     {"core", "core/frag", "core/place", "workload", "sim"},
+	"report":      {"core", "core/cluster", "core/frag", "workload", "metrics", "internal/table"},
+	"runlog":      {"core", "core/cluster", "core/frag", "core/quota", "workload", "sim", "metrics", "report"},
+	"api":         {"core", "core/cluster", "core/place", "core/quota", "workload", "api/"},
+	"snapshot":    {"core", "core/cluster", "core/frag", "workload", "api/"},
+	"advisor":     {"core", "workload", "runlog", "semantic/estimate", "semantic/extract", "semantic/history", "semantic/metadata", "semantic/redact"}, // jobs as the semantic layer's
+	"reproduce":   {"core/", "workload", "sim", "sim/elastic", "metrics", "report", "runlog", "advisor", "semantic/estimate", "semantic/history", "internal/optimum"},
+	"bench":       {"core/"},
+	"migrate":     {"api/"},
 
 	// What reads logs and code. It imports nothing of the engine, nor the engine anything of it.
 	"semantic/logtext":  {},
