@@ -85,6 +85,3 @@ func (r *numpyRand) integers(n uint32) int {
 		}
 	}
 }
-
-// random returns a number below 1.
-func (r *numpyRand) random() float64 { return float64(r.uint64()>>11) / (1 << 53) }

@@ -2,13 +2,13 @@ package reproduce
 
 import (
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/klauspost/compress/gzip"
 
@@ -143,8 +143,11 @@ func readGzip(file string) ([][]string, error) {
 		return nil, &workload.Error{File: file, Want: "a gzip file: " + err.Error()}
 	}
 	rows, err := csv.NewReader(z).ReadAll()
-	if err != nil || len(rows) < 2 {
-		return nil, &workload.Error{File: file, Want: strings.TrimSpace(fmt.Sprintf("a header and rows of CSV %v", err))}
+	if err == nil && len(rows) < 2 {
+		err = errors.New("nothing below a header")
+	}
+	if err != nil {
+		return nil, &workload.Error{File: file, Want: "a header and rows of CSV; found: " + err.Error()}
 	}
 	return rows, nil
 }

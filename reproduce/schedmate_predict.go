@@ -94,7 +94,7 @@ func (e *endings) Pop() any {
 	return x
 }
 
-// errors are how far predictions are off.
+// predictionErrors are how far predictions are off.
 type predictionErrors struct {
 	known    float64 // the share of jobs of which something was predicted
 	below100 float64 // the share of all jobs with a relative error below 100 %; jobs without a prediction count as not
