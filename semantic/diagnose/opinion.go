@@ -20,8 +20,8 @@ var (
 	Components = []string{"gpu", "nvlink", "network", "node", "storage", "memory_host", "software", "unknown"}
 )
 
-// ModelSignature is the signature of a verdict that rests on an opinion.
-const ModelSignature = "model"
+// modelSignature is the signature of a verdict that rests on an opinion.
+const modelSignature = "model"
 
 // These bound the confidence in an opinion: models are as sure of what is wrong as of what is right.
 const (
@@ -59,7 +59,7 @@ func (v Verdict) Consider(o Opinion) (Verdict, error) {
 	if v.Category == None {
 		o.Confidence = min(o.Confidence, mostAlone)
 	}
-	n := Verdict{Category: o.Category, Component: o.Component, Confidence: o.Confidence, Signature: ModelSignature, Reason: o.Reason, Evidence: []Line{}, Lines: v.Lines}
+	n := Verdict{Category: o.Category, Component: o.Component, Confidence: o.Confidence, Signature: modelSignature, Reason: o.Reason, Evidence: []Line{}, Lines: v.Lines}
 	if o.Category == None {
 		n.Component, n.Signature = "unknown", ""
 	} else {

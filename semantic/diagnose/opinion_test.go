@@ -26,7 +26,7 @@ func TestConsider(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n.Category != Infrastructure || n.Component != "gpu" || *n.SignatureLine != 1 || *n.RootLine != 1 || n.Confidence != 0.5 || n.Signature != ModelSignature ||
+	if n.Category != Infrastructure || n.Component != "gpu" || *n.SignatureLine != 1 || *n.RootLine != 1 || n.Confidence != 0.5 || n.Signature != modelSignature ||
 		n.Action != "restart_elsewhere" || n.Recovery().Limit != 3 || n.Lines != 2 || n.Evidence[0] != (Line{1, "the flux capacitor", "no power"}) {
 		t.Errorf("%+v", n)
 	}

@@ -30,7 +30,7 @@ type Result struct {
 	metadata.Job
 	Command string // which launches the job, as far as it is known
 	At      string // where Command was found: "command", or file:line
-	Family  string // of models, to which the job's belongs
+	family  string // of models, to which the job's belongs
 }
 
 // Dir reads the folder of a job. The error is that of a folder that cannot be read, or of ctx; a file in it that cannot be

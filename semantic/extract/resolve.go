@@ -77,7 +77,7 @@ func (x *extraction) resolve() Result {
 		r.Model.Name = model.text
 		r.Sources["model_name"] = model.at
 		if f := find(facts().models, model.text); f != nil {
-			r.Family = f.name
+			r.family = f.name
 		}
 	}
 	if train != nil {
@@ -337,8 +337,8 @@ func (x *extraction) parameters(r *Result) {
 			}
 		}
 	}
-	if r.Family != "" && plain(r.Family) != plain(r.Model.Name) {
-		params["model_family"] = r.Family
+	if r.family != "" && plain(r.family) != plain(r.Model.Name) {
+		params["model_family"] = r.family
 		r.Sources["model_family"] = r.Sources["model_name"]
 	}
 	if len(params) > 0 {

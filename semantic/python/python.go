@@ -9,7 +9,7 @@ type StatementKind uint8
 const (
 	Expression StatementKind = iota // also return, assert, and what is not known
 	Import                          // Module, Names
-	Assign                          // Target, Value; Annotated if it has a type. A field without a value has an unknown one
+	Assign                          // Target, Value. A field without a value has an unknown one
 	Class                           // Target is its name; Args the bases; Decorators
 	Def                             // Target is its name; Params; Decorators
 	For                             // Target in Value
@@ -25,7 +25,6 @@ type Statement struct {
 	Module     string // of an import, with leading dots if it is relative
 	Names      []string
 	Target     string // a name with dots, or empty if it is more than that
-	Annotated  bool
 	Value      Expr
 	Args       []Expr
 	Params     []Param
@@ -244,7 +243,7 @@ func (p *parser) assign(s *Statement) {
 	case p.is(":") && target.Kind == Name:
 		p.advance()
 		p.expr()
-		s.Kind, s.Annotated = Assign, true
+		s.Kind = Assign
 		if p.accept("=") {
 			s.Value = p.expr()
 		}

@@ -125,14 +125,3 @@ func (r *Redactor) Restore(text string) string {
 		return p
 	})
 }
-
-// Hidden returns how many values were taken out so far, by kind.
-func (r *Redactor) Hidden() map[string]int {
-	all := map[string]int{}
-	for k, n := range r.counts {
-		if k != aLiteral {
-			all[string(k)] = n
-		}
-	}
-	return all
-}

@@ -1,7 +1,7 @@
 // Package strikes keeps what happened on which node, and says what that makes of a failure there. One log is often not enough: "out of memory" in
 // the first barrier, on a node that had an ECC error an hour ago, is the hardware.
 //
-// What happened counts for a window, and the longer ago the less. The rules are data, in rules.yaml.
+// What happened counts for a day at most. The rules are data, in rules.yaml.
 package strikes
 
 import (
@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -41,7 +40,7 @@ func Of(v *diagnose.Verdict, node, job string, at time.Time) (Incident, bool) {
 	return i, v.Category != diagnose.None && v.Signature != "" && node != ""
 }
 
-// Window is for how long an incident counts; half of it counts for half as much.
+// Window is for how long an incident is kept.
 const Window = 24 * time.Hour
 
 // History is the incidents of nodes. The zero value is empty.
@@ -69,17 +68,6 @@ func (h *History) Before(node string, at time.Time, within time.Duration) []Inci
 		}
 	}
 	return out
-}
-
-// Weight says how much speaks against the infrastructure of a node: each incident counts as much as the verdict was sure, and half of that after half the window.
-func (h *History) Weight(node string, at time.Time) float64 {
-	sum := 0.0
-	for _, i := range h.Before(node, at, Window) {
-		if i.Category == diagnose.Infrastructure {
-			sum += i.Confidence * math.Exp2(-at.Sub(i.At).Hours()/(Window/2).Hours())
-		}
-	}
-	return sum
 }
 
 // rule is an entry of rules.yaml.

@@ -78,17 +78,17 @@ func TestSameJobIsNoWitness(t *testing.T) {
 	}
 }
 
-// What happened counts less the longer ago it is, and only for the window.
-func TestWeightDecays(t *testing.T) {
+// What happened longer ago than the window, by the last incident of its node, is forgotten.
+func TestWindow(t *testing.T) {
 	var h History
 	for _, ago := range []time.Duration{30 * time.Hour, 12 * time.Hour, 0} {
 		h.Add(Incident{At: noon.Add(-ago), Node: "n1", Category: diagnose.Infrastructure, Component: "gpu", Confidence: 0.8})
 	}
-	if w := h.Weight("n1", noon); w < 1.199 || w > 1.201 { // 0.8 + 0.4
-		t.Errorf("weight %v", w)
+	if got := h.Before("n1", noon, 48*time.Hour); len(got) != 2 || !got[0].At.Equal(noon.Add(-12*time.Hour)) {
+		t.Errorf("incidents %+v, want the last two", got)
 	}
-	if w := h.Weight("n2", noon); w != 0 {
-		t.Errorf("weight of a node without incidents %v", w)
+	if got := h.Before("n2", noon, Window); got != nil {
+		t.Errorf("incidents of a node without any: %+v", got)
 	}
 }
 
