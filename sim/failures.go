@@ -14,7 +14,8 @@ import (
 // one, the engine is told why it failed, and decides by the policy's [core.Recovery]. A fault may stay on its node: jobs that start there
 // fail again, until the node is repaired.
 //
-// Gangs and jobs of one pod fail. Each has its own random numbers, so that it fails after the same time of work whatever else happens.
+// Gangs and jobs of one pod fail. Each has its own random numbers, so that its first run fails after the same time of work whatever else happens. Each time
+// that it begins to work, or goes on at another speed, the next ones are drawn: the times are exponential, so that nothing is owed from before.
 
 // Failures is how often jobs fail, and what is noticed. The zero value is never.
 type Failures struct {
