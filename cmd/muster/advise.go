@@ -31,6 +31,8 @@ type adviseFlags struct {
 	asJSON  bool
 	ask     llmFlags
 	models  *models // nil without any
+	job     string  // of the cluster
+	cluster consoleFlags
 
 	history           string // empty: nothing is predicted
 	name, user, queue string
@@ -47,7 +49,7 @@ type advice struct {
 func newAdvise() *cobra.Command {
 	var f adviseFlags
 	c := &cobra.Command{
-		Use:   "advise DIR...",
+		Use:   "advise {DIR... | --job JOB}",
 		Short: "Read from its code what a training job is: model, task, data, iterations",
 		Long: `Advise reads the folder of a training job, and shows what it trains, on which data, for
 how long and on what, with the line that says so. It reads the launch command, the
@@ -63,22 +65,32 @@ Makefiles, Dockerfiles and READMEs of the folder.
 
 With --history it also predicts how long the job takes and what it uses, and says
 because of which finished jobs. --name, --user, --queue and --gpus say what else is
-known of the job.`,
+known of the job.
+
+With --job it reads what the objects of a job of the Kubernetes cluster in the kubeconfig
+say: the command of its pods, their environment, and the GPUs that they ask for.`,
 		Example: `  muster advise .
   muster advise nanogpt --command "torchrun --nproc_per_node 8 train.py config/train_gpt2.py"
   muster advise project --command "python -m train experiment=pile/gpt trainer.devices=8"
   muster advise --json jobs/*
   muster advise . --history jobs.db --user ana --name bert-17
+  muster advise --job train-7b -n team-a --history jobs.db
   muster advise --llm-config semantic.yaml project`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return errors.New("expected DIR...; found no arguments")
+			switch {
+			case f.job == "" && len(args) == 0:
+				return errors.New("expected DIR..., or --job; found neither")
+			case f.job != "" && len(args) > 0:
+				return errors.New("expected DIR..., or --job; found both")
 			}
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			if c.Flags().Changed("command") && strings.TrimSpace(f.command) == "" {
 				return badUsage(c, "--command: expected a command; found an empty text")
+			}
+			if f.job != "" {
+				return f.adviseJob(c)
 			}
 			var err error
 			if f.models, err = f.ask.open(c); err != nil {
@@ -91,6 +103,8 @@ known of the job.`,
 	c.Flags().StringVar(&f.command, "command", "", "the `COMMAND` that launches the job, as in a shell, from within DIR")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON object a folder, each on a line")
 	f.ask.register(c)
+	c.Flags().StringVar(&f.job, "job", "", "read the objects of this `JOB` of the cluster: NAME, KIND/NAME or NAMESPACE/KIND/NAME, or of one pod")
+	f.cluster.register(c)
 	c.Flags().StringVar(&f.history, "history", "", knownHistory+"; the job's run time is predicted from it")
 	c.Flags().StringVar(&f.name, "name", "", "with --history: the job's `NAME`")
 	c.Flags().StringVar(&f.user, "user", "", "with --history: the job's `USER`")
@@ -120,7 +134,7 @@ func (f *adviseFlags) advise(c *cobra.Command, dirs []string) error {
 				return err
 			}
 			if f.asJSON {
-				err = adviseJSON(c.OutOrStdout(), dir, &r, e)
+				err = adviseJSON(c.OutOrStdout(), dir, "", &r, e)
 			} else {
 				err = adviseTable(c.OutOrStdout(), dir, &r, i > 0, len(dirs) > 1)
 				if err == nil && e != nil {
@@ -216,16 +230,17 @@ func (m *models) read(ctx context.Context, dir string, r *extract.Result) (agent
 	return found, err
 }
 
-func adviseJSON(w io.Writer, dir string, r *advice, estimated *estimate.Estimate) error {
+func adviseJSON(w io.Writer, dir, job string, r *advice, estimated *estimate.Estimate) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	return e.Encode(struct {
-		Dir string `json:"dir"`
+		Dir  string `json:"dir,omitempty"`
+		Live string `json:"job,omitempty"` // of the cluster
 		metadata.Job
 		Command  string             `json:"command,omitempty"`
 		Stage    llm.Stage          `json:"stage,omitempty"`
 		Estimate *estimate.Estimate `json:"estimate,omitempty"`
-	}{dir, r.Job, r.Command, r.stage, estimated})
+	}{dir, job, r.Job, r.Command, r.stage, estimated})
 }
 
 // adviseTable writes what was found as a table. Text has a blank line between folders and, of several folders, their names.

@@ -48,6 +48,14 @@ func LaunchOf(p *v1.Pod) metadata.Launch {
 	return l
 }
 
+// Asks returns the user that a pod names, empty for none, and the GPU models that it asks for.
+func Asks(p *v1.Pod) (user string, models []string) {
+	var a translate.Attributes
+	_ = a.Read(p) // what is wrong, the scheduler says in a condition
+	r, _ := translate.Request(p, &a)
+	return a.User, r.Models
+}
+
 // container returns the container that is the job, nil of a pod without any.
 func container(p *v1.Pod) *v1.Container {
 	var named *v1.Container

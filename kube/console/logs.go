@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // PodLog is the log of a pod: of the container that its annotation names, as kubectl takes it, or of its first one.
@@ -42,6 +43,12 @@ func (c *Client) Logs(ctx context.Context, namespace, name string) ([]PodLog, er
 	}
 	slices.SortStableFunc(logs, func(a, b PodLog) int { return cmp.Or(len(a.Pod)-len(b.Pod), cmp.Compare(a.Pod, b.Pod)) }) // train-2 before train-10
 	return logs, nil
+}
+
+// Pod reads a pod.
+func (c *Client) Pod(ctx context.Context, namespace, name string) (*v1.Pod, error) {
+	p, err := c.kube.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	return p, c.say("read pod "+namespace+"/"+name, err)
 }
 
 // LogPart says which part of a log to read.

@@ -2,9 +2,11 @@ package extract
 
 import (
 	"context"
+	"path"
 	"strings"
 
 	"github.com/muster-sched/muster/semantic/metadata"
+	"github.com/muster-sched/muster/semantic/shell"
 )
 
 // Launched finds out what a job is from what starts it alone, where there is no folder to read: its command, and its environment, in which
@@ -19,7 +21,7 @@ func Launched(l metadata.Launch) Result {
 	}
 	// 1. The command, with the variables that a shell in it sees. Without one, nothing is launched that is known.
 	if strings.TrimSpace(l.Command) != "" {
-		script.WriteString(l.Command)
+		script.WriteString(inner(l.Command))
 		x.commands([]byte(script.String()), "command", commanded, ".", nil, 0)
 		x.readLaunched()
 	}
@@ -29,6 +31,19 @@ func Launched(l metadata.Launch) Result {
 		x.add(setting{key: name, value: parse(value), rank: declared, at: "launch"})
 	}
 	return x.resolve()
+}
+
+// inner returns what a command such as bash -c '…' has a shell do, else the command.
+func inner(command string) string {
+	all := shell.Split(command)
+	if len(all) != 1 || len(all[0].Words) < 3 {
+		return command
+	}
+	words := all[0].Words
+	if name := path.Base(words[0]); (name == "bash" || name == "sh" || name == "zsh") && strings.HasPrefix(words[1], "-") && strings.HasSuffix(words[1], "c") {
+		return words[2]
+	}
+	return command
 }
 
 func newExtraction(t *tree) *extraction {

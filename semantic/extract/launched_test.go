@@ -11,18 +11,19 @@ func TestLaunched(t *testing.T) {
 	for _, c := range []struct {
 		name, command string
 		env           []string
-		want, launch  string
+		want          string
 	}{
 		{"options", "torchrun --nproc_per_node 8 train.py --model_name_or_path meta-llama/Llama-3-8B --max_steps 2000 --dataset_name c4", nil,
-			"model_name=meta-llama/Llama-3-8B task_type=NLP iters=2000 iter_type=step gpus=8 train=c4", ""},
-		{"a shell", "bash -c 'pip install -r requirements.txt && python train.py --model resnet50 --epochs $EPOCHS'", []string{"EPOCHS=90"},
-			"model_name=resnet50 task_type=CV iters=90 iter_type=epoch", ""},
+			"model_name=meta-llama/Llama-3-8B task_type=NLP iters=2000 iter_type=step gpus=8 train=c4"},
+		{"a shell", "bash -c 'pip install -r requirements.txt && python train.py --model resnet50 --epochs $N'", []string{"N=90"},
+			"model_name=resnet50 task_type=CV iters=90 iter_type=epoch"},
+		{"a login shell", "/bin/sh -lc 'python train.py --model resnet50 --epochs ${N}'", []string{"N=90"}, "model_name=resnet50 task_type=CV iters=90 iter_type=epoch"},
 		{"the environment", "python train.py", []string{"MODEL_NAME=bert-base-uncased", "NUM_EPOCHS=3", "HOME=/root"},
-			"model_name=bert-base-uncased task_type=NLP iters=3 iter_type=epoch", ""},
-		{"the command counts more", "python train.py --epochs 5", []string{"EPOCHS=3"}, "iters=5 iter_type=epoch", ""},
-		{"quotes", "python train.py", []string{"EPOCHS=3'; python evil.py --epochs 9 #"}, "", ""},
-		{"no command", "", []string{"EPOCHS=3"}, "iters=3 iter_type=epoch", ""},
-		{"nothing", "sleep infinity", nil, "", ""},
+			"model_name=bert-base-uncased task_type=NLP iters=3 iter_type=epoch"},
+		{"the command counts more", "python train.py --epochs 5", []string{"EPOCHS=3"}, "iters=5 iter_type=epoch"},
+		{"quotes", "python train.py", []string{"EPOCHS=3'; python evil.py --epochs 9 #"}, ""},
+		{"no command", "", []string{"EPOCHS=3"}, "iters=3 iter_type=epoch"},
+		{"nothing", "sleep infinity", nil, ""},
 	} {
 		r := Launched(metadata.Launch{Command: c.command, Env: c.env})
 		if got := strings.Join(r.Fields(), " "); !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
