@@ -28,6 +28,9 @@ type Packing struct {
 	MemMiB int32
 	// First packs a job if it can, and gives it free GPUs else; without it, free GPUs come first.
 	First bool
+	// LeastCost packs a job with the one beside which it costs least ([Sharing.cost]), whatever their scores; without it, with the one
+	// that started first of those whose scores allow it.
+	LeastCost bool
 	// Longest is how long a guest may be expected to run at most: so many thousandths of its host's estimate. 0 is no bound.
 	Longest int64
 	// Cancel is the share, in thousandths, of the host's throughput without its guest below which the guest is evicted. 0: it never is.
@@ -69,6 +72,22 @@ type Sharing struct {
 	Score SharingScore
 	// MemMiB is the memory that it takes of each of its GPUs.
 	MemMiB int32
+	// Use is the utilization of each of its GPUs that it is expected to have with them for itself, in thousandths: for [Packing.LeastCost].
+	Use int16
+}
+
+// cost is what it costs that two jobs share GPUs with this memory, in millionths: Horus's cost of a GPU (Yeung et al., IEEE TPDS 2022, with the
+// weights of its simulator). That is 1.3 times the share of the memory that both take, and how far their utilizations together are
+// from all of it, where what is above counts 1.6 times. The simulator adds the number of jobs that a GPU has, which is 1 of
+// each host here, so that one without any is always better.
+func (s Sharing) cost(o Sharing, mem int32) int64 {
+	use := int64(s.Use) + int64(o.Use) - 1000
+	if use > 0 {
+		use *= 1600
+	} else {
+		use *= -1000
+	}
+	return use + 1_300_000*(int64(s.MemMiB)+int64(o.MemMiB))/int64(mem)
 }
 
 // packs is which jobs share GPUs, and which could.
@@ -180,7 +199,7 @@ func (ps *packs) any(j *job) bool {
 	if !ps.on(j) {
 		return false
 	}
-	for s := Tiny; s+j.Sharing.Score <= mostShared; s++ {
+	for s := Tiny; s <= ps.mostBeside(j); s++ {
 		if len(ps.hosts[packKind{j.Tasks[0].GPU, s}]) > 0 {
 			return true
 		}
@@ -188,10 +207,22 @@ func (ps *packs) any(j *job) bool {
 	return false
 }
 
-// hostFor returns the job that a waiting one may join, the one that started first; nil if there is none. O(hosts of its size).
+// mostBeside returns the highest score of a job that the job may share GPUs with.
+func (ps *packs) mostBeside(j *job) SharingScore {
+	if ps.policy.Packing.LeastCost {
+		return Jumbo
+	}
+	return mostShared - j.Sharing.Score
+}
+
+// hostFor returns the job that a waiting one may join: the one that started first, or, under [Packing.LeastCost], the first of those that cost
+// least; nil if there is none. O(hosts of its size).
 func (ps *packs) hostFor(j *job, u *place.Unit) *job {
+	if ps.policy.Packing.LeastCost {
+		return ps.cheapestHost(j, u)
+	}
 	var best *job
-	for s := Tiny; s+j.Sharing.Score <= mostShared; s++ {
+	for s := Tiny; s <= ps.mostBeside(j); s++ {
 		for _, h := range ps.hosts[packKind{j.Tasks[0].GPU, s}] {
 			if best != nil && startedFirst(best, h) < 0 {
 				break
@@ -199,6 +230,24 @@ func (ps *packs) hostFor(j *job, u *place.Unit) *job {
 			if ps.suits(j, h, u) {
 				best = h
 				break
+			}
+		}
+	}
+	return best
+}
+
+// cheapestHost returns the host beside which a job costs least; of equals, the one that started first.
+func (ps *packs) cheapestHost(j *job, u *place.Unit) *job {
+	var best *job
+	var least int64
+	for s := Tiny; s <= ps.mostBeside(j); s++ {
+		for _, h := range ps.hosts[packKind{j.Tasks[0].GPU, s}] {
+			cost := j.Sharing.cost(h.Sharing, ps.policy.Packing.MemMiB)
+			if best != nil && (cost > least || cost == least && startedFirst(best, h) < 0) {
+				continue
+			}
+			if ps.suits(j, h, u) {
+				best, least = h, cost
 			}
 		}
 	}

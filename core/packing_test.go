@@ -141,6 +141,31 @@ func TestIdleGPUsFirst(t *testing.T) {
 	p.want("bind a on n0 11 (Placed), bind b on n1 11 (Placed), bind c on n0 11 (Packed with a)")
 }
 
+// Horus: idle GPUs come first. Then a job goes where that costs least. For one that uses 60 % of its GPUs and 4 GiB of 24, the utilization costs 0.05
+// beside fits, 0.3 beside low and 1.6 x 0.3 beside high, and the memory 0.43 beside each. That of large does not suffice. Scores do not count.
+func TestCheapestHost(t *testing.T) {
+	p := newPacking(t, "Horus", nil, 4)
+	submit := func(name string, use int16, gib int32) {
+		p.tell(core.JobSubmitted{Job: core.Job{
+			Name: name, Queue: "q", Submitted: p.now, Sharing: core.Sharing{Score: core.Jumbo, MemMiB: gib * 1024, Use: use},
+			Tasks: []core.Task{{Pods: 1, Request: core.Request{GPU: 2 * core.WholeGPU, CPUMilli: 1000}}},
+		}})
+	}
+	submit("low", 100, 4)
+	submit("high", 700, 4)
+	submit("fits", 350, 4)
+	submit("large", 400, 21)
+	p.want("bind low on n0 11 (Placed), bind high on n1 11 (Placed), bind fits on n2 11 (Placed), bind large on n3 11 (Placed)")
+	submit("a", 600, 4)
+	p.want("bind a on n2 11 (Packed with fits)")
+	submit("b", 600, 4)
+	p.want("bind b on n0 11 (Packed with low)")
+	submit("c", 600, 4)
+	p.want("bind c on n1 11 (Packed with high)")
+	submit("d", 600, 4)
+	p.want("")
+}
+
 // SchedMate §4.1: job B is packed with job A. When A has less than 65 % of its throughput, B goes back to the queue, and is never
 // packed again.
 func TestPackingIsCancelled(t *testing.T) {

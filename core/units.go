@@ -216,7 +216,9 @@ func (us *units) classOf(j *job) classID {
 		id.queue, id.user = j.queue, j.User
 	}
 	if us.packs.on(j) {
-		id.sharing = j.Sharing
+		if id.sharing = j.Sharing; !us.policy.Packing.LeastCost {
+			id.sharing.Use = 0
+		}
 		if o := us.policy.Queueing.Order; us.policy.Packing.Longest > 0 && o != ByEstimate && o != ByEstimatedGPUTime {
 			id.estimate = j.Estimate
 		}

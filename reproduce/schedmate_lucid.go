@@ -58,6 +58,8 @@ type lucidArm struct {
 	// bypass and estimates say what is taken from similar jobs, for those that have some: the profile, so that they are not profiled;
 	// and the run time.
 	bypass, estimates bool
+	// predicts says that the utilization of all jobs is predicted, so that none is profiled.
+	predicts bool
 	// idleFirst says that jobs are packed only where no GPUs are idle.
 	idleFirst bool
 	// oracle says that profiles and run times are known exactly.
@@ -100,10 +102,14 @@ func (l *lucidLoad) play(ctx context.Context, p *workload.Profiles, a lucidArm, 
 	profilers := l.profilers
 	if a.bypass {
 		profilers = min(profilers, 1) // few jobs are left to profile
+	} else if a.predicts {
+		profilers = 0
 	}
-	left, err := l.profiled(ctx, profilers, jobs, toProfile)
-	if err != nil {
-		return out, err
+	left := map[string]core.Time{}
+	if profilers > 0 {
+		if left, err = l.profiled(ctx, profilers, jobs, toProfile); err != nil {
+			return out, err
+		}
 	}
 
 	// 2. The others go to the main queue.
@@ -190,6 +196,7 @@ func (l *lucidLoad) known(p *workload.Profiles, a lucidArm, seed uint64) []lucid
 		if a.bypass && match {
 			j.matched, miss = true, advisorError
 		}
+		j.matched = j.matched || a.predicts
 		if a.oracle {
 			j.estimate, miss = j.Duration, 0
 		}
@@ -199,7 +206,7 @@ func (l *lucidLoad) known(p *workload.Profiles, a lucidArm, seed uint64) []lucid
 	return out
 }
 
-// seen is what is seen of a profile if its utilization is measured with a relative error: a score that is as much higher or lower as
+// seen is what is seen of a profile if its utilization is measured with a relative error: with that error, and a score that is as much higher or lower as
 // the scores of such utilizations are.
 func seen(p *workload.Profiles, i int, err float64) core.Sharing {
 	s := p.Solo[i].Sharing
@@ -213,6 +220,7 @@ func seen(p *workload.Profiles, i int, err float64) core.Sharing {
 		return 2
 	}
 	u := p.Solo[i].Utilization
+	s.Use = int16(min(max(math.Round(1000*u*(1+err)), 0), 1000))
 	shift := level(u*(1+err)) - level(u)
 	s.Score = core.SharingScore(min(max(int(s.Score)+shift, int(core.Tiny)), int(core.Jumbo)))
 	return s
@@ -411,6 +419,7 @@ var lucidArms = []struct {
 	{"LucidPlus, packed only when no GPUs are idle", lucidArm{policy: "LucidPlus", bypass: true, estimates: true, idleFirst: true}},
 	{"Lucid, packed only when no GPUs are idle", lucidArm{policy: "Lucid", idleFirst: true}},
 	{"QSSF with Lucid's estimates", lucidArm{policy: "QSSF"}},
+	{"Horus", lucidArm{policy: "Horus", predicts: true}},
 }
 
 // The paper's range of Lucid's mean JCT over that of Lucid with SchedMate, over its traces (Fig. 10 (d)).

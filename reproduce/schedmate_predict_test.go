@@ -87,7 +87,7 @@ func TestStandalone(t *testing.T) {
 	ctx := context.Background()
 	r := recurringJobs{jobs: 400, days: 1, spread: 0.25, seed: 7}
 	arms := standaloneArms(ctx)
-	jct, err := runStandalone(ctx, arms, r.make(), "20x8")
+	jct, err := runStandalone(ctx, arms, r.make(), "20x8", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

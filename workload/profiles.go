@@ -2,6 +2,7 @@ package workload
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/muster-sched/muster/core"
@@ -59,6 +60,7 @@ func profileName(t *table, first int) string {
 func (p *Profiles) readSolo(t *table) {
 	const percent = 100
 	s := Profile{Name: profileName(t, 0), Utilization: float64(t.milli(4, percent)) / (1000 * percent)}
+	s.Sharing.Use = int16(math.Round(1000 * s.Utilization))
 	s.Sharing.MemMiB = int32(t.milli(5, 1<<30) / 1000)
 	s.Sharing.Score = core.Tiny + core.SharingScore(t.count(6, 0, 2))
 	if _, known := p.Find(s.Name); known {

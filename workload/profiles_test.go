@@ -36,7 +36,7 @@ func TestProfiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	big, ok := p.Find("Big/D/64/amp")
-	if want := (Profile{"Big/D/64/amp", 0.97125, core.Sharing{Score: core.Jumbo, MemMiB: 20162}}); !ok || p.Solo[big] != want {
+	if want := (Profile{"Big/D/64/amp", 0.97125, core.Sharing{Score: core.Jumbo, MemMiB: 20162, Use: 971}}); !ok || p.Solo[big] != want {
 		t.Errorf("found %v %+v, want %+v", ok, p.Solo[big], want)
 	}
 	for _, c := range []struct {

@@ -463,6 +463,9 @@ type Packing struct {
 	MemoryMiB *int32 `json:"memoryMiB,omitempty" min:"1"`
 	// First packs a job if it can, and gives it idle GPUs else; otherwise idle GPUs come first.
 	First *bool `json:"first,omitempty"`
+	// LeastCost packs a job with the one beside which it costs least by their use of the GPUs and their memory,
+	// whatever their sharing scores; otherwise with the one that started first of those whose scores allow it.
+	LeastCost *bool `json:"leastCost,omitempty"`
 	// Longest is how many times as long as the job that is there the one that joins is expected to run at
 	// most; 0 means no limit.
 	//
@@ -481,6 +484,7 @@ func (k *Packing) apply(p *core.Packing) {
 	set(&p.On, k.Enabled)
 	set(&p.MemMiB, k.MemoryMiB)
 	set(&p.First, k.First)
+	set(&p.LeastCost, k.LeastCost)
 	setThousandths(&p.Longest, k.Longest)
 	setThousandths(&p.Cancel, k.CancelBelow)
 }

@@ -297,6 +297,11 @@ func (in *Packing) DeepCopyInto(out *Packing) {
 		*out = new(bool)
 		**out = **in
 	}
+	if in.LeastCost != nil {
+		in, out := &in.LeastCost, &out.LeastCost
+		*out = new(bool)
+		**out = **in
+	}
 	if in.Longest != nil {
 		in, out := &in.Longest, &out.Longest
 		*out = new(float64)

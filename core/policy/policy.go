@@ -12,6 +12,7 @@ import (
 	"github.com/muster-sched/muster/core/policy/drf"
 	"github.com/muster-sched/muster/core/policy/fgd"
 	"github.com/muster-sched/muster/core/policy/helios"
+	"github.com/muster-sched/muster/core/policy/horus"
 	"github.com/muster-sched/muster/core/policy/kant"
 	"github.com/muster-sched/muster/core/policy/lucid"
 	"github.com/muster-sched/muster/core/policy/muster"
@@ -24,7 +25,7 @@ import (
 type Doc = doc.Doc
 
 // All lists the built-in policies in the order in which help shows them.
-var All = slices.Concat(muster.Docs, kant.Docs, lucid.Docs, schedmate.Docs, helios.Docs, tiresias.Docs, themis.Docs, classic.Docs, drf.Docs, fgd.Docs, asi.Docs, astraea.Docs)
+var All = slices.Concat(muster.Docs, kant.Docs, lucid.Docs, schedmate.Docs, horus.Docs, helios.Docs, tiresias.Docs, themis.Docs, classic.Docs, drf.Docs, fgd.Docs, asi.Docs, astraea.Docs)
 
 // ByName finds a built-in policy.
 func ByName(name string) (Doc, bool) {
