@@ -31,7 +31,7 @@ func write(t *testing.T, dir, name string, lines ...string) string {
 
 // Without its trace an experiment says what is missing and where it looks.
 func TestMissingTrace(t *testing.T) {
-	for _, e := range []Experiment{phillyQueueing, phillyPreemption, openbFGD, schedmateLucid} {
+	for _, e := range []Experiment{phillyQueueing, phillyPreemption, openbFGD, schedmateLucid, schedmateSia} {
 		_, err := e.Run(context.Background(), Options{Traces: "nowhere"})
 		if !workload.IsBadInput(err) || !strings.Contains(err.Error(), "nowhere") || !strings.Contains(err.Error(), "MUSTER_TRACES") {
 			t.Errorf("%s: error %v, want one that names the folder and $MUSTER_TRACES", e.Name, err)

@@ -144,6 +144,7 @@ func TestChoose(t *testing.T) {
 		{"nothing free", []int{0}, [][]Config{{{0, 1, 5}}}, []int{None}},
 		{"the larger sum, not the largest value", []int{4}, [][]Config{{{0, 4, 5}, {0, 2, 4}}, {{0, 2, 3}}}, []int{1, 0}},
 		{"a tie: the first job has its first configuration", []int{2}, [][]Config{{{0, 1, 3}, {0, 2, 3}}, {{0, 1, 2}}}, []int{0, 0}},
+		{"three jobs on 4 GPUs, as in ADR 0021", []int{4}, [][]Config{{{0, 4, 5}, {0, 2, 4}, {0, 1, 3}}, {{0, 4, 5}, {0, 2, 4}, {0, 1, 3}}, {{0, 4, 5}, {0, 2, 4}, {0, 1, 3}}}, []int{1, 2, 2}},
 		{"a tie: the first job runs", []int{1}, [][]Config{{{0, 1, 3}}, {{0, 1, 3}}}, []int{0, None}},
 		{"each on the model that suits it more", []int{1, 1}, [][]Config{{{0, 1, 9}, {1, 1, 8}}, {{0, 1, 9}, {1, 1, 2}}}, []int{1, 0}},
 		{"what is worth nothing is not chosen", []int{8}, [][]Config{{{0, 1, 0}, {0, 2, -4}}}, []int{None}},
