@@ -54,7 +54,7 @@ func (f *nodeFlags) read(c *cobra.Command, logs []jobLog) error {
 	}
 	defer in.Close()
 	if f.history, err = strikes.Read(in); err != nil {
-		return unreadable(f.file, err)
+		return &usageError{f.file + ": " + err.Error()}
 	}
 	return nil
 }

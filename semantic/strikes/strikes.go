@@ -163,8 +163,13 @@ func Read(r io.Reader) (*History, error) {
 		if err := d.Decode(&i); err != nil {
 			return nil, fmt.Errorf("line %d: expected an incident as JSON; %w", n, err)
 		}
-		if i.Node == "" || i.At.IsZero() {
+		switch rest := bytes.TrimSpace(in.Bytes()[d.InputOffset():]); {
+		case len(rest) > 0:
+			return nil, fmt.Errorf("line %d: expected one incident; found more behind it: %.20q", n, rest)
+		case i.Node == "" || i.At.IsZero():
 			return nil, fmt.Errorf("line %d: expected at and node; found neither or one", n)
+		case !slices.Contains(diagnose.Categories, i.Category):
+			return nil, fmt.Errorf("line %d: category: expected one of %v; found %q", n, diagnose.Categories, i.Category)
 		}
 		h.Add(i)
 	}

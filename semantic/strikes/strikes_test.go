@@ -99,10 +99,12 @@ func TestReadNamesTheLine(t *testing.T) {
 		t.Fatalf("%v, %+v", err, h)
 	}
 	for text, want := range map[string]string{
-		good + "{}\n":          "line 2: expected at and node; found neither or one",
-		`{"when":1}` + "\n":    `line 1: expected an incident as JSON; json: unknown field "when"`,
-		good + good + "x\n":    "line 3: expected an incident as JSON; invalid character 'x' looking for beginning of value",
-		`{"node":"n1"}` + "\n": "line 1: expected at and node; found neither or one",
+		good + "{}\n":                  "line 2: expected at and node; found neither or one",
+		`{"when":1}` + "\n":            `line 1: expected an incident as JSON; json: unknown field "when"`,
+		good + good + "x\n":            "line 3: expected an incident as JSON; invalid character 'x' looking for beginning of value",
+		`{"node":"n1"}` + "\n":         "line 1: expected at and node; found neither or one",
+		strings.TrimSpace(good) + good: `line 1: expected one incident; found more behind it: "{\"at\":\"2026-03-01T11"`,
+		strings.Replace(good, "infrastructure", "hardware", 1): `line 1: category: expected one of [infrastructure framework user_script none]; found "hardware"`,
 	} {
 		if _, err := Read(strings.NewReader(text)); err == nil || err.Error() != want {
 			t.Errorf("%q: %v, expected %s", text, err, want)
