@@ -180,10 +180,10 @@ func New(c Config) (*Scheduler, error) {
 		s.advise = advise.New(advise.Config{Client: client, Advisor: c.Advisor, Tell: s.tellLate, Pod: s.podOf, Next: next, Log: c.Log})
 		next = s.advise
 	}
-	s.recovery = recovery.New(recovery.Config{Client: client, Log: c.Log, Tell: s.tell, Next: next})
+	s.recovery = recovery.New(recovery.Config{Client: client, Log: c.Log, Tell: s.tell, Leads: s.leads, Now: c.Now, Next: next})
 	s.mirror = mirror.New(mirror.Config{
 		Policy: c.Policy, PolicyName: c.PolicyName, Builtins: c.Builtins, Levels: c.Levels, Topology: c.Topology, Lost: c.Lost, Shards: c.Shards,
-		Log: c.Log, Metrics: s.metrics, Record: s.recovery, Traced: c.Traced,
+		Log: c.Log, Metrics: s.metrics, Record: s.recovery, Traced: c.Traced, Failures: s.recovery.Failures,
 	})
 	s.metrics.Registry.MustRegister(&stats.Gauges{Stats: s.ownStats, Now: c.Now})
 	for i, shard := range c.Shards {
@@ -305,6 +305,9 @@ func (s *Scheduler) podOf(ctx context.Context, job string) (types.NamespacedName
 		return types.NamespacedName{}, false
 	}
 }
+
+// leads reports whether this instance decides on anything now.
+func (s *Scheduler) leads() bool { return len(s.Holds()) > 0 && !s.fence.Stale() }
 
 // finish waits until no act is in flight, and closes stopped: other instances may decide
 // then.

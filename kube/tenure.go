@@ -24,6 +24,7 @@ func (s tenure) Take(ctx context.Context, shard int) error {
 		if ctx.Err() != nil {
 			return // it is another's again
 		}
+		s.recovery.Resume()
 		err := m.Take(shard)
 		if err == nil {
 			s.held[shard].Store(true)
@@ -54,6 +55,9 @@ func (s tenure) GiveUp(ctx context.Context, shard int) bool {
 			return
 		}
 		s.held[shard].Store(false)
+		if len(s.Holds()) == 0 {
+			s.recovery.Rest()
+		}
 		m.GiveUp(shard, func() { close(over) })
 	})
 	select {

@@ -21,6 +21,7 @@ import (
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/lease"
 	"github.com/muster-sched/muster/kube/mirror"
+	"github.com/muster-sched/muster/kube/recovery"
 	"github.com/muster-sched/muster/kube/stats"
 )
 
@@ -38,6 +39,7 @@ func newTenure(t *testing.T, shards []string, objects ...runtime.Object) *Schedu
 		config: Config{Leader: leader, Shards: divided}, ready: make(chan struct{}),
 		log: slog.New(slog.DiscardHandler), now: time.Now, client: client, box: mirror.NewMailbox(), metrics: stats.NewMetrics(),
 		actor: act.New(act.Config{Client: client}), held: make([]atomic.Bool, len(divided)),
+		recovery: recovery.New(recovery.Config{Client: client}),
 	}
 }
 

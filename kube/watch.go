@@ -10,6 +10,8 @@ import (
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -33,7 +35,16 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 	}
 
 	core := s.client.CoreV1().RESTClient()
-	all["pods"] = observed{all["pods"], s.recovery.Observe}
+	all["pods"] = observed{all["pods"], func(o any) {
+		if p, ok := o.(*v1.Pod); ok {
+			s.recovery.Observe(p)
+		}
+	}, s.recovery.Gone, func(list []metav1.Object) { s.recovery.Only(true, list) }}
+	all["nodes"] = observed{all["nodes"], func(o any) {
+		if n, ok := o.(*v1.Node); ok {
+			s.recovery.ObserveNode(n)
+		}
+	}, s.recovery.Gone, func(list []metav1.Object) { s.recovery.Only(false, list) }}
 	start(core, "pods", &v1.Pod{})
 	start(core, "nodes", &v1.Node{})
 	start(core, "namespaces", &v1.Namespace{})
@@ -103,34 +114,57 @@ func (s *Scheduler) served(groupVersion string) (map[string]bool, error) {
 	return served, nil
 }
 
-// observed is the feed of pods, of which the changes are shown to another observer first.
+// observed is a feed of which the objects are shown to another observer first: all that are there or change (see), those that were deleted (gone), and
+// from time to time which are there (only).
 type observed struct {
 	feed.Feed
-	see func(*v1.Pod)
+	see  func(any)
+	gone func(metav1.Object)
+	only func([]metav1.Object)
 }
 
 // Transformer is that of the feed.
 func (o observed) Transformer() cache.TransformFunc {
-	if t, ok := o.Feed.(cache.TransformingStore); ok {
-		return t.Transformer()
+	t, ok := o.Feed.(cache.TransformingStore)
+	if !ok || t.Transformer() == nil {
+		return nil
 	}
-	return nil
+	then := t.Transformer()
+	return func(x any) (any, error) {
+		o.see(x)
+		return then(x)
+	}
 }
 
-// Add handles a new pod.
+// Add handles a new object.
 func (o observed) Add(x any) error {
-	o.show(x)
+	o.see(x)
 	return o.Feed.Add(x)
 }
 
-// Update handles a changed pod.
+// Update handles a changed object.
 func (o observed) Update(x any) error {
-	o.show(x)
+	o.see(x)
 	return o.Feed.Update(x)
 }
 
-func (o observed) show(x any) {
-	if p, ok := x.(*v1.Pod); ok {
-		o.see(p)
+// Delete handles a deleted object.
+func (o observed) Delete(x any) error {
+	if m, err := meta.Accessor(x); err == nil {
+		o.gone(m)
 	}
+	return o.Feed.Delete(x)
+}
+
+// Replace handles the list of all objects. Those that the transformer had are trimmed.
+func (o observed) Replace(list []any, version string) error {
+	there := make([]metav1.Object, 0, len(list))
+	for _, x := range list {
+		o.see(x)
+		if m, err := meta.Accessor(x); err == nil {
+			there = append(there, m)
+		}
+	}
+	o.only(there)
+	return o.Feed.Replace(list, version)
 }

@@ -131,6 +131,12 @@ const (
 	EvictionsAnnotation = "muster.sh/evictions"
 	// CordonedAnnotation, on a node, says why the scheduler cordoned it: failures point to it.
 	CordonedAnnotation = "muster.sh/cordoned"
+	// StrikesAnnotation, on a node, has the failures that point to it and still count, as JSON. The scheduler writes it, and reads it when it starts.
+	StrikesAnnotation = "muster.sh/strikes"
+	// RecoveryAnnotation, on a pod that failed, has what counts of the failures of its job, as JSON. The scheduler writes it, and reads it when it starts.
+	RecoveryAnnotation = "muster.sh/recovery"
+	// ReleaseAnnotation, on a pod of a job that is held, releases the job. It has the time of the request, in the form of RFC 3339.
+	ReleaseAnnotation = "muster.sh/release"
 	// MoveAnnotation, on a running pod, asks the scheduler to move it. It contains the name
 	// of a node, or nothing for any, and, after a blank, any text that distinguishes this
 	// request from others. If pods of a job restart elsewhere together, its last word is their
@@ -232,7 +238,7 @@ var Keys = []string{
 	LastCheckpointAnnotation, WalltimeAnnotation, RequiredTopologyAnnotation, PreferredTopologyAnnotation, ClosenessAnnotation,
 	GPUModelsAnnotation, GPUFractionAnnotation, GPUCountAnnotation, GPUMemoryAnnotation, MinMemberAnnotation, OnFailureAnnotation, StaleGraceAnnotation,
 	TaskAnnotation, GPUsAnnotation, NICsAnnotation, ShareAnnotation, BackfilledAnnotation, SuspendedLabel,
-	DrainAnnotation, EvictionsAnnotation, CordonedAnnotation, MoveAnnotation, MovingAnnotation, StandbyUntilAnnotation, StandbyKeepsAnnotation, StandbyAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUPositionsAnnotation, ShardsLabel,
+	DrainAnnotation, EvictionsAnnotation, CordonedAnnotation, StrikesAnnotation, RecoveryAnnotation, ReleaseAnnotation, MoveAnnotation, MovingAnnotation, StandbyUntilAnnotation, StandbyKeepsAnnotation, StandbyAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUPositionsAnnotation, ShardsLabel,
 }
 
 // GPUResource is the extended resource of whole GPUs.

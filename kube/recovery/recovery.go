@@ -4,10 +4,13 @@
 //
 //	recovery.go   pods that failed are read about, and the engine is told
 //	carry.go      what the engine decided is written to the API
+//	memory.go     what is written there, for the engine that begins
+//	release.go    what a user writes to release a job, and what that is for the engine
 package recovery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -33,6 +36,8 @@ type Config struct {
 	Client kubernetes.Interface
 	// Tell hands an event on to the engine. It is called from a goroutine of the handler, and must not wait for the engine.
 	Tell func(core.Event)
+	// Leads reports whether this instance decides now: without that, no log is read and nothing is written; nil for always.
+	Leads func() bool
 	// Next receives what the handler is told of the engine, first; nil for none.
 	Next Recorder
 	Log  *slog.Logger
@@ -40,6 +45,8 @@ type Config struct {
 	Logs func(ctx context.Context, pod *v1.Pod, container string) (io.ReadCloser, error)
 	// Events publishes events; nil: with the client.
 	Events record.EventRecorder
+	// Now is the clock by which the engine is called; nil: the machine's.
+	Now func() time.Time
 }
 
 // Recorder is told of the engine, as mirror.Recorder.
@@ -55,22 +62,56 @@ const (
 	mostBytes = 256 << 20
 	mostTime  = 2 * time.Minute
 	mostWait  = 1_000
+	// readAfter is for how long a pod is read that failed while no instance decided; mostJobs is how many jobs that failed are remembered, so that
+	// their owners can be told what becomes of them.
+	readAfter = time.Hour
+	mostJobs  = 1_000
+	// retryAfter is the time between two attempts to write on a node.
+	retryAfter = 5 * time.Second
 )
 
 // Handler handles failures.
 type Handler struct {
 	config Config
-	began  time.Time
 
 	mu     sync.Mutex
+	begun  bool // an engine of this instance decides
+	rests  bool // this instance has no shard
 	mode   core.RecoveryMode
-	seen   map[types.UID]bool   // pods that were queued
-	failed map[string]*v1.Pod   // the pod of each job that was diagnosed last, by the job's name
-	held   map[string]types.UID // who made the pods of jobs that are held, by the job's name
-	order  []types.UID          // of seen, the oldest first
-	pods   chan types.NamespacedName
-	todo   chan core.Decision
-	nodes  strikes.History // of the goroutine that reads logs
+	seen   map[types.UID]bool     // pods that were queued
+	order  []types.UID            // of seen, the oldest first
+	unread map[types.UID]failedAt // pods that failed while no engine of this instance decided
+	failed map[string]*failedPod  // the pod of each job that was diagnosed last, by the job's name
+	held   map[string]*hold       // jobs that are held, by name
+	// records is what pods of the API say about failures, and suspects what nodes do, by name.
+	records  map[types.UID]podRecord
+	suspects map[string]core.SuspectNode
+	// own is what the engine of this instance said last; nil for none. shown is what of it is on nodes or is to be written there, and wishes are
+	// the nodes on which something is to be written.
+	own    *core.FailuresFound
+	shown  map[string]core.SuspectNode
+	wishes map[string]*nodeWish
+	stale  bool               // the engine may know of other failures than own
+	stop   context.CancelFunc // ends the reading of a log; nil for none
+
+	pods  chan failedAt
+	todo  chan task
+	nodes strikes.History // of the goroutine that reads logs
+}
+
+// failedAt is a pod that failed.
+type failedAt struct {
+	pod types.NamespacedName
+	at  core.Time
+}
+
+// failedPod is what is kept of a pod that was diagnosed.
+type failedPod struct {
+	v1.ObjectReference // the pod
+	uid                types.UID
+	owner              *v1.ObjectReference // nil for none
+	maker              types.UID
+	number             int // of those that were diagnosed
 }
 
 // New returns a handler that has not started.
@@ -78,9 +119,16 @@ func New(c Config) *Handler {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	if c.Leads == nil {
+		c.Leads = func() bool { return true }
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
 	h := &Handler{
-		config: c, began: time.Now(), seen: map[types.UID]bool{}, failed: map[string]*v1.Pod{}, held: map[string]types.UID{},
-		pods: make(chan types.NamespacedName, mostWait), todo: make(chan core.Decision, mostWait),
+		config: c, seen: map[types.UID]bool{}, unread: map[types.UID]failedAt{}, failed: map[string]*failedPod{}, held: map[string]*hold{},
+		records: map[types.UID]podRecord{}, suspects: map[string]core.SuspectNode{}, shown: map[string]core.SuspectNode{}, wishes: map[string]*nodeWish{},
+		pods: make(chan failedAt, mostWait), todo: make(chan task, mostWait),
 	}
 	if h.config.Logs == nil {
 		h.config.Logs = h.readLog
@@ -98,55 +146,97 @@ func (h *Handler) Run(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 				return
-			case name := <-h.pods:
-				h.read(ctx, name)
+			case f := <-h.pods:
+				h.read(ctx, f)
 			}
 		}
 	})
 	both.Go(func() {
+		again := time.NewTicker(retryAfter)
+		defer again.Stop()
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case d := <-h.todo:
-				h.carry(ctx, &d)
+			case t := <-h.todo:
+				h.carry(ctx, &t)
+			case <-again.C:
+				h.writeNodes(ctx)
 			}
 		}
 	})
 	both.Wait()
 }
 
-// Observe is called with each pod that changes. It is quick, and keeps nothing of the pod.
+// Resume ends a rest: an engine of this instance begins.
+func (h *Handler) Resume() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.rests = false
+}
+
+// Rest ends what goes on, because this instance no longer decides. The next one reads what this one has not.
+func (h *Handler) Rest() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.rests, h.begun, h.mode, h.own, h.stale = true, false, core.NoRecovery, nil, false
+	clear(h.held)
+	clear(h.shown)
+	clear(h.wishes)
+	clear(h.seen)
+	h.order = nil
+	if h.stop != nil {
+		h.stop()
+	}
+	for len(h.pods) > 0 {
+		<-h.pods
+	}
+	for len(h.todo) > 0 {
+		<-h.todo
+	}
+}
+
+// Observe is called with each pod that is there or changes. It is quick, and keeps nothing of most pods.
 func (h *Handler) Observe(p *v1.Pod) {
 	if p.Spec.SchedulerName != v1alpha1.SchedulerName {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.noteRecord(p)
 	switch {
-	case h.mode == core.NoRecovery:
-	case p.Spec.NodeName == "" && len(h.held) > 0:
-		// The owner of a held job made a new one of its name: that is no retry.
-		if job := jobOf(p); h.held[job] != "" && h.held[job] != maker(p) {
-			delete(h.held, job)
-			h.config.Tell(core.JobReleased{Job: job})
+	case h.begun && h.mode == core.NoRecovery:
+	case h.releases(p):
+	case p.Status.Phase != v1.PodFailed || p.Spec.NodeName == "" || p.DeletionTimestamp != nil || h.seen[p.UID] || p.Annotations[v1alpha1.RecoveryAnnotation] != "":
+	default:
+		// The API has whole seconds, of the clock of the node. When the pod was seen to have failed is after it started, and before another pod in its
+		// place can start; unless nobody looked at the time.
+		now := h.config.Now()
+		f := failedAt{types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, core.Time(now.UnixNano())}
+		if _, at := failure(p); !at.IsZero() && at.Before(now.Add(-readAfter)) {
+			return
+		} else if !at.IsZero() && !h.begun {
+			f.at = min(f.at, core.Time(at.Add(time.Second-1).UnixNano()))
 		}
-	case p.Status.Phase == v1.PodFailed && p.Spec.NodeName != "" && p.DeletionTimestamp == nil && !h.seen[p.UID] && endOf(p).After(h.began):
-		h.note(p.UID)
-		select {
-		case h.pods <- types.NamespacedName{Namespace: p.Namespace, Name: p.Name}:
-		default:
-			h.config.Log.Warn("too many pods failed at once: the log of one is not read", "namespace", p.Namespace, "pod", p.Name)
+		if h.begun {
+			h.queue(p.UID, f)
+		} else if len(h.unread) < mostWait {
+			h.unread[p.UID] = f
 		}
 	}
 }
 
-// note remembers a pod that was queued, and forgets the oldest of many.
-func (h *Handler) note(uid types.UID) {
+// queue queues a pod to be read, once.
+func (h *Handler) queue(uid types.UID, f failedAt) {
 	h.seen[uid] = true
-	if h.order = append(h.order, uid); len(h.order) > 10*mostWait {
+	if h.order = append(h.order, uid); len(h.order) > 10*mostWait { // the oldest is forgotten
 		delete(h.seen, h.order[0])
 		h.order = h.order[1:]
+	}
+	select {
+	case h.pods <- f:
+	default:
+		h.config.Log.Warn("too many pods failed at once: the log of one is not read", "namespace", f.pod.Namespace, "pod", f.pod.Name)
 	}
 }
 
@@ -174,31 +264,49 @@ func failure(p *v1.Pod) (name string, at time.Time) {
 	return name, at
 }
 
-// endOf returns when a pod failed; now if that is not known.
-func endOf(p *v1.Pod) time.Time {
-	if _, at := failure(p); !at.IsZero() {
-		return at.Add(time.Second) // the API has whole seconds
+// errRests says that this instance no longer decides.
+var errRests = errors.New("this instance no longer decides")
+
+// leads waits while it is not known whether this instance decides, and reports whether it does.
+func (h *Handler) leads(ctx context.Context) bool {
+	for {
+		h.mu.Lock()
+		begun := h.begun
+		h.mu.Unlock()
+		if !begun || h.config.Leads() {
+			return begun
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(time.Second):
+		}
 	}
-	return time.Now()
 }
 
 // read reads the log of a pod that failed, and tells the engine why it did. Without an answer, it tells nothing.
-func (h *Handler) read(ctx context.Context, name types.NamespacedName) {
+func (h *Handler) read(ctx context.Context, f failedAt) {
 	ctx, cancel := context.WithTimeout(ctx, mostTime)
 	defer cancel()
-	p, err := h.config.Client.CoreV1().Pods(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+	if !h.leads(ctx) {
+		return
+	}
+	h.mu.Lock()
+	h.stop = cancel
+	h.mu.Unlock()
+	p, err := h.config.Client.CoreV1().Pods(f.pod.Namespace).Get(ctx, f.pod.Name, metav1.GetOptions{})
 	if err != nil || p.Status.Phase != v1.PodFailed {
 		return // it is gone, and its log with it
 	}
-	container, at := failure(p)
+	container, _ := failure(p)
 	v, err := h.diagnose(ctx, p, container)
 	if err != nil {
 		h.config.Log.Warn("cannot diagnose a pod that failed", "namespace", p.Namespace, "pod", p.Name, "error", err)
 		return
 	}
-	job := jobOf(p)
-	v, because := h.nodes.Reconsider(v, p.Spec.NodeName, job, endOf(p))
-	if i, ok := strikes.Of(&v, p.Spec.NodeName, job, endOf(p)); ok {
+	job, at := jobOf(p), wall(f.at)
+	v, because := h.nodes.Reconsider(v, p.Spec.NodeName, job, at)
+	if i, ok := strikes.Of(&v, p.Spec.NodeName, job, at); ok {
 		h.nodes.Add(i)
 	}
 	h.config.Log.Info("diagnosed a pod that failed", "namespace", p.Namespace, "pod", p.Name, "node", p.Spec.NodeName, "category", v.Category,
@@ -207,9 +315,30 @@ func (h *Handler) read(ctx context.Context, name types.NamespacedName) {
 		return
 	}
 	h.mu.Lock()
-	h.failed[job] = p
-	h.mu.Unlock()
-	h.config.Tell(Diagnosis(&v, job, p.Spec.NodeName, core.Time(at.UnixNano())))
+	defer h.mu.Unlock()
+	if h.begun {
+		h.noteFailed(job, p)
+		h.config.Tell(Diagnosis(&v, job, p.Spec.NodeName, h.struck(p.Spec.NodeName, job, f.at)))
+	}
+}
+
+// noteFailed keeps which pod of a job failed, and forgets the oldest of many.
+func (h *Handler) noteFailed(job string, p *v1.Pod) {
+	f := &failedPod{ObjectReference: v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}, uid: p.UID, maker: maker(p)}
+	if c := metav1.GetControllerOf(p); c != nil {
+		f.owner = &v1.ObjectReference{APIVersion: c.APIVersion, Kind: c.Kind, Namespace: p.Namespace, Name: c.Name, UID: c.UID}
+	}
+	oldest := ""
+	for name, o := range h.failed {
+		f.number = max(f.number, o.number+1)
+		if oldest == "" || o.number < h.failed[oldest].number {
+			oldest = name
+		}
+	}
+	if len(h.failed) >= mostJobs {
+		delete(h.failed, oldest)
+	}
+	h.failed[job] = f
 }
 
 // Diagnosis returns a verdict as the event for the engine.
@@ -236,7 +365,25 @@ func (h *Handler) diagnose(ctx context.Context, p *v1.Pod, container string) (di
 		return diagnose.Verdict{}, fmt.Errorf("read the log of container %s: %w", container, err)
 	}
 	defer in.Close()
-	return diagnose.Log(io.LimitReader(in, mostBytes))
+	v, err := diagnose.Log(io.LimitReader(whileLeading{in, h.config.Leads}, mostBytes))
+	if err == nil && !h.config.Leads() {
+		err = errRests
+	}
+	return v, err
+}
+
+// whileLeading reads a log while this instance decides.
+type whileLeading struct {
+	io.Reader
+	leads func() bool
+}
+
+// Read reads what comes next of the log.
+func (r whileLeading) Read(b []byte) (int, error) {
+	if !r.leads() {
+		return 0, errRests
+	}
+	return r.Reader.Read(b)
 }
 
 // readLog opens the last lines of a container's log. The API server holds back what is not read yet.
