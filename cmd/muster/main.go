@@ -47,7 +47,7 @@ line on stderr says where it is and what was expected).`,
 	}
 	root.AddGroup(onCluster, without)
 	for _, c := range []*cobra.Command{
-		newUp(), newScheduler(), newSubmit(), newQueue(), newJobs(), newNodes(), newTop(), newDrain(), newExplain(),
+		newUp(), newScheduler(), newSubmit(), newQueue(), newJobs(), newNodes(), newTop(), newDrain(), newRelease(), newExplain(),
 	} {
 		c.GroupID = onCluster.ID
 		root.AddCommand(c)

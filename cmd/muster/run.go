@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/muster-sched/muster/internal/table"
 	"github.com/muster-sched/muster/workload"
 )
 
@@ -68,7 +67,7 @@ func message(err error) string {
 		e.Want = "expected " + e.Want
 		text = e.Error()
 	}
-	return table.Printable(strings.Join(strings.Fields(text), " "))
+	return strings.Join(strings.Fields(text), " ")
 }
 
 // usageError is a command line, or a file of another program that it names, that is not as it should be.

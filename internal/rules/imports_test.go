@@ -84,7 +84,7 @@ var mayImport = map[string][]string{
 	"kube/peers":     {"core", "kube/translate"},
 	"kube/settings":  {"core", "core/cluster", "api/v1alpha1", "kube/translate"},
 	"kube/storage":   {"core", "core/cluster", "kube/translate"},
-	"kube/console":   {"core", "core/frag", "api/", "kube", "kube/feed", "kube/mirror", "kube/objects", "kube/tables", "kube/translate", "internal/hostlist", "internal/table"},
+	"kube/console":   {"core", "core/frag", "api/", "kube", "kube/recovery", "kube/feed", "kube/mirror", "kube/objects", "kube/tables", "kube/translate", "internal/hostlist", "internal/table"},
 	"kube/trace":     {"kube/tables"},
 	"kube/bench":     {},
 	"kube/local":     {"core", "api/", "kube", "kube/stats", "kube/translate", "workload", "deploy"},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/recovery"
 )
 
 // Client reads a cluster with the rights of the user.
@@ -97,6 +99,12 @@ func (c *Client) levels(ctx context.Context) ([]string, error) {
 		}
 	}
 	return nil, nil
+}
+
+// Release asks the scheduler to let a job start again that is held, and returns its name.
+func (c *Client) Release(ctx context.Context, namespace, name string) (string, error) {
+	job, err := recovery.Release(ctx, c.kube, namespace, name, time.Now())
+	return job, c.say("release job "+name, err)
 }
 
 // optional reports whether an error says that there is no such thing here or that the user may not see it: what is not needed is left out.
