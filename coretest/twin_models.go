@@ -42,7 +42,7 @@ func (w *Twin) better(j *job, t *core.Task, has map[string]int, model, than stri
 	}
 	cost := func(m string) float64 {
 		price, speed := 1000.0, 1000.0
-		if w.policy.Models == core.LeastWanted {
+		if w.policy.Models == core.LeastWanted && t.GPU > 0 { // a job without GPUs takes none that are wanted
 			own := core.Milli(has[m]) * t.GPU
 			if len(t.Models) == 1 {
 				own = 0 // it counted when it waited, too
