@@ -250,12 +250,12 @@ func (ts *turns) wants(j *job) int64 {
 
 // text says which job comes before a waiting one because its user holds less; "" if none does.
 func (ts *turns) text(j *job) string {
-	if !j.queue.FairUsers || j.class == nil {
+	if !j.queue.FairUsers || !j.takesTurns() {
 		return ""
 	}
 	first := j
 	for _, o := range ts.jobs.byName {
-		if o.class == nil || ts.lineOf(o) != ts.lineOf(j) || o.key.precedence != j.key.precedence {
+		if !o.takesTurns() || ts.lineOf(o) != ts.lineOf(j) || o.key.precedence != j.key.precedence {
 			continue
 		}
 		if x, y := ts.held(o), ts.held(first); x < y || x == y && ts.comesBefore(o, first) {
@@ -294,7 +294,13 @@ type queued struct {
 	jobs []*job
 }
 
-// arrange puts jobs, which are in the order, into that in which they would be tried if each started in its turn.
+// takesTurns reports whether a job that waits takes a turn of its line, or will when something is freed: not while it is paused or
+// held, and not if the nodes, even empty, do not hold it.
+func (j *job) takesTurns() bool { return j.class != nil && j.class.state != classRejected }
+
+// arrange puts jobs, which are in the order, into that in which they would be tried if each started in its turn. Those that take
+// no turn stay where the order has them, and nothing is counted as held for them: another user would come first for what they do not
+// get.
 func (ts *turns) arrange(js []*job) {
 	if !slices.ContainsFunc(js, func(j *job) bool { return j.queue.FairUsers }) {
 		return
@@ -310,7 +316,7 @@ func (ts *turns) arrange(js []*job) {
 	for i, j := range js {
 		at[j] = i
 		l := ts.lineOf(j)
-		if l == nil {
+		if l == nil || !j.takesTurns() {
 			continue
 		}
 		if lines[l] == nil {
@@ -336,6 +342,9 @@ func (ts *turns) arrange(js []*job) {
 	started := make(map[*job]bool, len(js))
 	for _, j := range js {
 		h := lines[ts.lineOf(j)]
+		if !j.takesTurns() {
+			h = nil
+		}
 		for h != nil && !started[j] {
 			u := h.items[0]
 			next := u.jobs[0]

@@ -26,7 +26,7 @@ func TestRecovery(t *testing.T) {
 				s.failure()
 			}
 			s.Decide()
-			s.Check()
+			s.CheckIdle()
 		}
 		s.CheckReplay()
 		s.handOn(p)

@@ -39,15 +39,17 @@ func (w *Twin) estimateOf(j *job, estimate core.Time) (int64, core.Milli) {
 	return 0, 0
 }
 
-// inOrder checks the order of the jobs that wait.
-func (w *Twin) inOrder(names []string) error {
+// inOrder checks the order of the jobs that wait; why says for which reason each does.
+func (w *Twin) inOrder(names []string, why func(string) core.Reason) error {
 	var last *job
 	var lastAt *job
-	turns := w.turnsOf(names)
+	turns := w.turnsOf(names, why)
 	for i, name := range names {
 		j := w.jobs[name]
 		if j.unordered {
-			turns.start(j)
+			if !turns.out[j] {
+				turns.start(j)
+			}
 			continue
 		}
 		if w.fairOrder() {

@@ -64,14 +64,30 @@ type turns struct {
 	left []*job
 	more map[string]int64 // what users would hold more after those before, by queue, kind and user
 	held bool
+	// out are the jobs that take no turn now. The twin does not know of which the engine has found that even empty nodes do not hold
+	// them: these may be, and so may what their users would hold.
+	out, perhaps map[*job]bool
 }
 
-func (w *Twin) turnsOf(names []string) *turns {
-	t := &turns{Twin: w, more: map[string]int64{}, held: w.knowsHeld()}
+// turnsOf begins to check the order of jobs that wait; why says for which reason each does.
+func (w *Twin) turnsOf(names []string, why func(string) core.Reason) *turns {
+	t := &turns{Twin: w, more: map[string]int64{}, held: w.knowsHeld(), out: map[*job]bool{}, perhaps: map[*job]bool{}}
 	for _, name := range names {
-		t.left = append(t.left, w.jobs[name])
+		j := w.jobs[name]
+		t.left = append(t.left, j)
+		switch why(name) {
+		case core.BackOff, core.HPExpected, core.Held, core.MemberLost:
+			t.out[j] = true
+		case core.NoNode:
+			t.perhaps[j] = true
+		}
 	}
 	return t
+}
+
+// unsure reports whether the twin does not know who takes turns with a job.
+func (t *turns) unsure(j *job) bool {
+	return slices.ContainsFunc(t.left, func(o *job) bool { return t.perhaps[o] && t.takeTurns(o, j) })
 }
 
 // would returns what the user of a job would hold.
@@ -88,12 +104,15 @@ func comparePlaces(a, b *job) int {
 // nil if the twin does not know the places of all of these.
 func (t *turns) take(i int, j *job) (*job, error) {
 	at := j
-	if !t.queue(j.Queue).FairUsers {
+	switch {
+	case !t.queue(j.Queue).FairUsers || t.out[j]:
 		return at, nil
+	case t.unsure(j):
+		return nil, nil
 	}
 	known := true
 	for _, o := range t.left[i:] {
-		if o == j || !t.takeTurns(o, j) || o.Class != j.Class || o.Priority != j.Priority {
+		if o == j || t.out[o] || !t.takeTurns(o, j) || o.Class != j.Class || o.Priority != j.Priority {
 			continue
 		}
 		if o.unordered {

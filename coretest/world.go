@@ -146,10 +146,13 @@ func (w *World) ask() {
 		inquiry := w.Engine.Inquire()
 		var names []string
 		for name := range w.Engine.Waiting() {
-			inquiry.Why(name)
 			names = append(names, name)
 		}
-		if err := w.Twin.inOrder(names); err != nil {
+		why := func(name string) core.Reason {
+			reason, _, _ := inquiry.Why(name)
+			return reason
+		}
+		if err := w.Twin.inOrder(names, why); err != nil {
 			w.fail(err)
 		}
 	case 2:
