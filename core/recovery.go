@@ -18,7 +18,8 @@ type Recovery struct {
 	Mode RecoveryMode
 	// MinConfidence is that of a diagnosis, in thousandths, below which it counts as none.
 	MinConfidence int64
-	// MaxRestarts is how often a job restarts within a day at most, whatever failed; 0: as often as the tables of remedies allow.
+	// MaxRestarts is how often a job restarts within a day at most, whatever failed; 0: as often as the most generous of the
+	// remedies of these failures allows.
 	MaxRestarts int
 	// Window is for how long a strike counts, and a job avoids the nodes on which it failed.
 	Window Time
@@ -59,8 +60,9 @@ const DryRun = "dry run: "
 
 // Remedy is a row of a recovery table: what to do about a failure.
 type Remedy struct {
-	// Restarts is how often within a day a job restarts after failures of the class; then it is held. 0: it is held at
-	// once. [AsBefore]: the job is treated as if it had no diagnosis.
+	// Restarts is how often within a day a job restarts after failures of the class; then it is held. Failures of different
+	// classes do not add up to more, see [Recovery].MaxRestarts. 0: it is held at once. [AsBefore]: the job is treated as if
+	// it had no diagnosis.
 	Restarts int
 	// Node is what happens to the suspects.
 	Node NodeRemedy
@@ -118,10 +120,11 @@ type failures struct {
 	avoids   []avoided
 }
 
-// restartAfter is a restart after a failure of a class.
+// restartAfter is a restart after a failure of a class, whose remedy allows that many.
 type restartAfter struct {
-	class string
-	at    Time
+	class   string
+	allowed int
+	at      Time
 }
 
 // avoided is a node where a job does not start before a time.
@@ -290,22 +293,9 @@ func (r *recoveries) recover(now Time, ev *JobDiagnosed, f *failures, suspects [
 		return
 	}
 	// 1. May it?
-	f.restarts = slices.DeleteFunc(f.restarts, func(x restartAfter) bool { return now-x.at >= aDay })
-	ofClass := 0
-	for _, x := range f.restarts {
-		if x.class == ev.Class {
-			ofClass++
-		}
-	}
 	why, again := "", f.decided
-	switch {
-	case again:
-	case ev.Remedy.Restarts == 0:
-		why = fmt.Sprintf("%s: it would fail again", ev.Class)
-	case ofClass >= ev.Remedy.Restarts:
-		why = fmt.Sprintf("%s: it has restarted %d of %d times within a day", ev.Class, ofClass, ev.Remedy.Restarts)
-	case p.MaxRestarts > 0 && len(f.restarts) >= p.MaxRestarts:
-		why = fmt.Sprintf("%s: it has restarted %d of %d times within a day, after all failures", ev.Class, len(f.restarts), p.MaxRestarts)
+	if !again {
+		why = f.mayNot(now, ev, p.MaxRestarts)
 	}
 	f.decided = true
 	j := r.Engine.jobs.byName[ev.Job]
@@ -322,9 +312,10 @@ func (r *recoveries) recover(now Time, ev *JobDiagnosed, f *failures, suspects [
 	}
 
 	// 2. It restarts, elsewhere.
+	which := "the same failure as before"
 	if !again {
-		f.restarts = append(f.restarts, restartAfter{ev.Class, now})
-		ofClass++
+		f.restarts = append(f.restarts, restartAfter{ev.Class, ev.Remedy.Restarts, now})
+		which = fmt.Sprintf("restart %d of %d within a day", f.restartsAfter(ev.Class), ev.Remedy.Restarts)
 	}
 	var names []string
 	elsewhere := false
@@ -340,11 +331,45 @@ func (r *recoveries) recover(now Time, ev *JobDiagnosed, f *failures, suspects [
 		where = fmt.Sprintf(", not on %s for %s", strings.Join(names, ", "), durationText(p.Window))
 	}
 	if j != nil {
-		r.say(Restart, ev.Job, "", Diagnosed, fmt.Sprintf("%s: restart %d of %d within a day%s", ev.Class, ofClass, ev.Remedy.Restarts, where))
+		r.say(Restart, ev.Job, "", Diagnosed, fmt.Sprintf("%s: %s%s", ev.Class, which, where))
 		if elsewhere { // else what is planned for it stands
 			r.refile(now, j)
 		}
 	}
+}
+
+// mayNot says why the job must not restart after a failure; "" if it may. most is how often it may within a day, whatever failed; 0:
+// as often as the most generous of the remedies of these failures allows. A job that fails for another reason each time has been helped by
+// none of its restarts: counted by class alone, it would restart as often as all classes together allow.
+func (f *failures) mayNot(now Time, ev *JobDiagnosed, most int) string {
+	f.restarts = slices.DeleteFunc(f.restarts, func(x restartAfter) bool { return now-x.at >= aDay })
+	allowed := ev.Remedy.Restarts
+	if most == 0 {
+		most = allowed
+		for _, x := range f.restarts {
+			most = max(most, x.allowed)
+		}
+	}
+	switch n := f.restartsAfter(ev.Class); {
+	case allowed == 0:
+		return fmt.Sprintf("%s: it would fail again", ev.Class)
+	case n >= allowed:
+		return fmt.Sprintf("%s: it has restarted %d of %d times within a day", ev.Class, n, allowed)
+	case len(f.restarts) >= most:
+		return fmt.Sprintf("%s: it has restarted %d of %d times within a day, after all failures", ev.Class, len(f.restarts), most)
+	}
+	return ""
+}
+
+// restartsAfter counts the restarts after failures of a class.
+func (f *failures) restartsAfter(class string) int {
+	n := 0
+	for _, x := range f.restarts {
+		if x.class == class {
+			n++
+		}
+	}
+	return n
 }
 
 // avoid keeps a job off a node until a time, and reports whether it could start there so far.

@@ -11,7 +11,8 @@ import (
 // What follows from failures that were diagnosed. The twin counts restarts and strikes by itself, and checks that
 //
 //  1. a job is held if it must not restart, and only then; no pod of it starts until it is released;
-//  2. a job restarts no more often within a day than its remedies and the policy allow, and not on the nodes that it avoids;
+//  2. a job restarts no more often within a day than its remedies and the policy allow, nor than the most generous of these remedies if
+//     the policy says nothing, and not on the nodes that it avoids;
 //  3. a node is cordoned only if a failure since the last pass, or a test, points to it, and no more nodes are than may be;
 //  4. a node is uncordoned only if it passed a test.
 
@@ -20,6 +21,7 @@ type failed struct {
 	at, started core.Time // at is core.Never before the first
 	decided     bool
 	classes     []string    // of the restarts that counted
+	allowed     []int       // after failures of each class, as its remedy said
 	when        []core.Time // they did
 	held        bool
 	avoids      map[string]core.Time
@@ -189,23 +191,27 @@ func (w *Twin) follows(now core.Time, ev *core.JobDiagnosed) {
 
 	// 1. The job.
 	if ev.Remedy.Restarts != core.AsBefore && !f.held && (!f.decided || suspects != nil) {
-		ofClass, all := 0, 0
+		ofClass, all, most := 0, 0, ev.Remedy.Restarts
 		for k, class := range f.classes {
 			if now-f.when[k] < day {
 				all++
+				most = max(most, f.allowed[k])
 				if class == ev.Class {
 					ofClass++
 				}
 			}
 		}
+		if p.MaxRestarts > 0 {
+			most = p.MaxRestarts
+		}
 		op := core.Restart
 		switch {
 		case f.decided:
-		case ofClass >= ev.Remedy.Restarts || p.MaxRestarts > 0 && all >= p.MaxRestarts:
+		case ofClass >= ev.Remedy.Restarts || all >= most:
 			op = core.Hold
 			f.held = on
 		default:
-			f.classes, f.when = append(f.classes, ev.Class), append(f.when, now)
+			f.classes, f.allowed, f.when = append(f.classes, ev.Class), append(f.allowed, ev.Remedy.Restarts), append(f.when, now)
 		}
 		f.decided = true
 		for _, n := range suspects {

@@ -357,7 +357,7 @@ type Recovery struct {
 	// +kubebuilder:validation:Maximum=1
 	MinConfidence *float64 `json:"minConfidence,omitempty" min:"0" max:"1"`
 	// MaxRestarts is the maximum number of restarts of a job within a day, whatever failed; 0 means as many as
-	// the recovery table allows for each class of failure. Default: 0.
+	// the most generous row of the recovery table among its failures allows. Default: 0.
 	//
 	// +kubebuilder:validation:Minimum=0
 	MaxRestarts *int `json:"maxRestarts,omitempty" min:"0"`
