@@ -24,10 +24,11 @@ type (
 		// Avoids are the nodes where it does not start.
 		Avoids []AvoidedNode
 	}
-	// FailureRestart is a restart after a failure of a class.
+	// FailureRestart is a restart after a failure of a class, whose remedy allowed so many within a day; 0 if that is not known.
 	FailureRestart struct {
-		Class string
-		At    Time
+		Class   string
+		Allowed int
+		At      Time
 	}
 	// AvoidedNode is a node where a job does not start before a time.
 	AvoidedNode struct {
@@ -57,7 +58,7 @@ func (e *Engine) Failures() FailuresFound {
 		j := FailedJob{Job: name, At: f.at, Held: f.held}
 		for _, x := range f.restarts {
 			if e.now-x.at < aDay {
-				j.Restarts = append(j.Restarts, FailureRestart{x.class, x.at})
+				j.Restarts = append(j.Restarts, FailureRestart{x.class, x.allowed, x.at})
 			}
 		}
 		for _, a := range f.avoids {
@@ -130,7 +131,7 @@ func (r *recoveries) foundBefore(now Time, ev FailuresFound) error {
 func (r *recoveries) foundJob(now Time, is *FailedJob) {
 	f := &failures{at: min(is.At, now), decided: true}
 	for _, x := range is.Restarts {
-		f.restarts = append(f.restarts, restartAfter{x.Class, min(x.At, now)})
+		f.restarts = append(f.restarts, restartAfter{x.Class, x.Allowed, min(x.At, now)})
 	}
 	if r.policy.Recovery.Mode == Recover {
 		f.held = is.Held

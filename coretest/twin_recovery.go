@@ -89,7 +89,7 @@ func (w *Twin) foundBefore(now core.Time, ev *core.FailuresFound) {
 	for _, x := range ev.Jobs {
 		f := &failed{at: x.At, decided: true, avoids: map[string]core.Time{}}
 		for _, again := range x.Restarts {
-			f.classes, f.when = append(f.classes, again.Class), append(f.when, again.At)
+			f.classes, f.allowed, f.when = append(f.classes, again.Class), append(f.allowed, again.Allowed), append(f.when, again.At)
 		}
 		if mode == core.Recover {
 			f.held = x.Held != ""
