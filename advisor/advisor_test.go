@@ -67,17 +67,6 @@ func TestRolling(t *testing.T) {
 	expect(t, a, 8, job("bert-large-6", "bob", 4, 0), 370)
 }
 
-func TestDistance(t *testing.T) {
-	for _, c := range []struct {
-		a, b string
-		want int
-	}{{"", "abc", 3}, {"abc", "abc", 0}, {"kitten", "sitting", 3}, {"ab", "ba", 2}} {
-		if got := distance(c.a, c.b); got != c.want || distance(c.b, c.a) != c.want {
-			t.Errorf("%q to %q: %d, want %d", c.a, c.b, got, c.want)
-		}
-	}
-}
-
 // What a run adds to a file, the next run knows from its start; both runs may have jobs of the same names.
 func TestHistoryOfTwoRuns(t *testing.T) {
 	ctx := context.Background()

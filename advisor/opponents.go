@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/internal/spelling"
 	"github.com/muster-sched/muster/workload"
 )
 
@@ -118,7 +119,7 @@ func (u *rollingUser) similar(name string) *decayed {
 	best, most := "", alike
 	for _, known := range u.names {
 		longest := max(len(known), len(name))
-		if share := 1 - float64(distance(known, name))/float64(longest); share > most {
+		if share := 1 - float64(spelling.Distance(known, name))/float64(longest); share > most {
 			best, most = known, share
 		}
 	}
@@ -127,24 +128,3 @@ func (u *rollingUser) similar(name string) *decayed {
 
 // nameOf returns a name without the digits at its end: nothing is left of a number.
 func nameOf(name string) string { return strings.TrimRight(name, "0123456789-_.") }
-
-// distance returns the Levenshtein distance of two names, in bytes.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for k := range row {
-		row[k] = k
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for k := range len(b) {
-			cost := diagonal
-			if a[i] != b[k] {
-				cost++
-			}
-			diagonal = row[k+1]
-			row[k+1] = min(cost, row[k]+1, row[k+1]+1)
-		}
-	}
-	return row[len(b)]
-}

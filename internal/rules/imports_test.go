@@ -40,7 +40,7 @@ var mayImport = map[string][]string{
 	"runlog":      {"core", "core/cluster", "core/frag", "core/quota", "workload", "sim", "metrics", "report"},
 	"api":         {"core", "core/cluster", "core/place", "core/quota", "workload", "api/"},
 	"snapshot":    {"core", "core/cluster", "core/frag", "workload", "api/"},
-	"advisor":     {"core", "workload", "runlog", "semantic/estimate", "semantic/extract", "semantic/history", "semantic/metadata", "semantic/redact"}, // jobs as the semantic layer's
+	"advisor":     {"core", "workload", "runlog", "semantic/estimate", "semantic/extract", "semantic/history", "semantic/metadata", "semantic/redact", "internal/spelling"}, // jobs as the semantic layer's
 	"reproduce":   {"core/", "workload", "sim", "sim/elastic", "metrics", "report", "runlog", "advisor", "semantic/estimate", "semantic/history", "internal/optimum"},
 	"bench":       {"core/"},
 	"migrate":     {"api/"},

@@ -8,15 +8,15 @@ import "strings"
 func Nearest(written string, known []string) string {
 	best, near := "", 1+len(written)/3
 	for _, name := range known {
-		if d := distance(strings.ToLower(written), strings.ToLower(name)); d <= near && (best == "" || d < near) {
+		if d := Distance(strings.ToLower(written), strings.ToLower(name)); d <= near && (best == "" || d < near) {
 			best, near = name, d
 		}
 	}
 	return best
 }
 
-// distance is how many bytes must be added, removed or changed to turn a into b.
-func distance(a, b string) int {
+// Distance is how many bytes must be added, removed or changed to turn a into b (Levenshtein).
+func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
