@@ -7,8 +7,10 @@ package logtext
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 
+	"github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/gzip"
 )
 
@@ -26,9 +28,30 @@ func Compressed(head []byte) bool { return bytes.HasPrefix(head, []byte{0x1f, 0x
 func Plain(r io.Reader) (io.Reader, error) {
 	b := bufio.NewReaderSize(r, chunk)
 	if head, _ := b.Peek(2); Compressed(head) {
-		return gzip.NewReader(b)
+		z, err := gzip.NewReader(b)
+		return unzipped{z}, inWords(err)
 	}
 	return b, nil
+}
+
+// unzipped reads a text that gzip compressed.
+type unzipped struct{ z *gzip.Reader }
+
+func (u unzipped) Read(p []byte) (int, error) {
+	n, err := u.z.Read(p)
+	return n, inWords(err)
+}
+
+// inWords says what is wrong with a text that gzip compressed.
+func inWords(err error) error {
+	corrupt := flate.CorruptInputError(0)
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("the gzip file is truncated")
+	case errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum), errors.As(err, &corrupt):
+		return errors.New("the gzip file is damaged")
+	}
+	return err
 }
 
 // Scanner reads lines from the first to the last.

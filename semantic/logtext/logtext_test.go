@@ -2,7 +2,9 @@ package logtext
 
 import (
 	"bytes"
+	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -114,6 +116,42 @@ func BenchmarkScanner(b *testing.B) {
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
 		for s := NewScanner(strings.NewReader(text)); s.Scan(); {
+		}
+	}
+}
+
+// A compressed log that is cut off or overwritten is an error that says so, wherever that is.
+func TestPlainDamaged(t *testing.T) {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	for i := range 1000 {
+		fmt.Fprintln(z, "step", i, "loss", 1/float64(1+i))
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole := b.Bytes()
+	wrong := bytes.Clone(whole)
+	wrong[len(wrong)-5]++ // of the checksum
+	for name, c := range map[string]struct {
+		data []byte
+		want string
+	}{
+		"in its header": {whole[:5], "the gzip file is truncated"},
+		"in its text":   {whole[:len(whole)/2], "the gzip file is truncated"},
+		"at its end":    {whole[:len(whole)-3], "the gzip file is truncated"},
+		"overwritten":   {append(append(whole[:10:10], 0xff), whole[11:]...), "the gzip file is damaged"},
+		"the checksum":  {wrong, "the gzip file is damaged"},
+	} {
+		r, err := Plain(bytes.NewReader(c.data))
+		if err == nil {
+			s := NewScanner(r)
+			for s.Scan() {
+			}
+			err = s.Err()
+		}
+		if err == nil || err.Error() != c.want {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
 	}
 }
