@@ -74,12 +74,10 @@ func diagnoseLogs(c *cobra.Command, logs []jobLog, models *models, node *nodeFla
 	written, healthy := 0, 0
 	for i := range logs {
 		v, err := diagnoseLog(c, &logs[i], models)
-		if err == nil {
-			v.Verdict, err = node.reconsider(v.Verdict, logs[i].name)
-		}
 		if err != nil {
 			return err
 		}
+		v.Verdict = node.reconsider(v.Verdict, logs[i].name)
 		if v.Category == diagnose.None && logs[i].pod != nil && !asJSON && len(logs) > 1 {
 			healthy++
 			continue
@@ -88,6 +86,9 @@ func diagnoseLogs(c *cobra.Command, logs []jobLog, models *models, node *nodeFla
 			return err
 		}
 		written++
+		if err := node.keep(&v.Verdict, logs[i].name); err != nil {
+			return err
+		}
 	}
 	if healthy == 0 {
 		return nil
@@ -110,10 +111,7 @@ func diagnoseLog(c *cobra.Command, log *jobLog, models *models) (staged, error) 
 	defer in.Close()
 	v, err := diagnose.Log(in)
 	if err != nil {
-		if log.pod == nil {
-			err = unreadable(log.name, err)
-		}
-		return staged{}, err
+		return staged{}, log.wrong(err)
 	}
 	if models == nil {
 		return staged{Verdict: v}, nil

@@ -59,27 +59,34 @@ func (f *nodeFlags) read(c *cobra.Command, logs []jobLog) error {
 	return nil
 }
 
-// reconsider returns a verdict after what happened on the node before, and adds it to the file.
-func (f *nodeFlags) reconsider(v diagnose.Verdict, job string) (diagnose.Verdict, error) {
-	if f.history == nil {
-		return v, nil
+// reconsider returns a verdict after what happened on the node before.
+func (f *nodeFlags) reconsider(v diagnose.Verdict, job string) diagnose.Verdict {
+	if f.history != nil {
+		v, _ = f.history.Reconsider(v, f.node, job, f.when)
 	}
-	v, _ = f.history.Reconsider(v, f.node, job, f.when)
-	i, ok := strikes.Of(&v, f.node, job, f.when)
+	return v
+}
+
+// keep adds a verdict to the file, in one write: a line is there as a whole or not at all.
+func (f *nodeFlags) keep(v *diagnose.Verdict, job string) error {
+	if f.history == nil {
+		return nil
+	}
+	i, ok := strikes.Of(v, f.node, job, f.when)
 	if !ok {
-		return v, nil
+		return nil
 	}
 	line, err := json.Marshal(i)
 	if err != nil {
-		return v, err
+		return err
 	}
 	out, err := os.OpenFile(f.file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err == nil {
+		_, err = out.Write(append(line, '\n'))
+		err = errors.Join(err, out.Close())
+	}
 	if err != nil {
-		return v, fmt.Errorf("write the history of nodes: %w", err)
+		return fmt.Errorf("--node-history: the failure above is not in the file: %w", err)
 	}
-	if _, err := out.Write(append(line, '\n')); err != nil {
-		out.Close()
-		return v, fmt.Errorf("write the history of nodes: %w", err)
-	}
-	return v, out.Close()
+	return nil
 }

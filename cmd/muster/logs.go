@@ -91,6 +91,14 @@ func (f *sourceFlags) logs(c *cobra.Command, args []string) ([]jobLog, error) {
 	return all, nil
 }
 
+// wrong returns what is wrong with a log that could be opened, but not read.
+func (l *jobLog) wrong(err error) error {
+	if l.pod != nil || isBadInput(err) {
+		return err
+	}
+	return unreadable(l.name, err)
+}
+
 // open opens a log. part is of a pod's.
 func (l *jobLog) open(c *cobra.Command, part console.LogPart) (io.ReadCloser, error) {
 	if l.pod != nil {

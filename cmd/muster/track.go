@@ -112,7 +112,7 @@ func (f *trackFlags) table(c *cobra.Command, logs []jobLog) error {
 		several.Go(func() error {
 			tracker, err := logs[i].lastLines(c)
 			if err != nil {
-				return err
+				return logs[i].wrong(err)
 			}
 			at[i] = tracker.Progress()
 			if all := f.readByModel(c, &logs[i], console.LogPart{Lines: tailLines}, at[i].Readings > 0); all != nil {
@@ -267,7 +267,7 @@ func (f *trackFlags) readings(c *cobra.Command, logs []jobLog) error {
 		_, err = track.Read(in, func(x track.Reading) { all = append(all, x) })
 		in.Close()
 		if err != nil {
-			return fmt.Errorf("%s: %w", log.name, err)
+			return log.wrong(err)
 		}
 		own, stage := track.Own(all), llm.Stage("")
 		if f.models != nil {
@@ -316,6 +316,10 @@ func (f *trackFlags) followLog(c *cobra.Command, logs []jobLog) error {
 			return err
 		}
 		defer file.Close()
+		var head [2]byte
+		if _, _ = file.ReadAt(head[:], 0); logtext.Compressed(head[:]) {
+			return badUsage(c, "--follow: expected a log that grows; found one that gzip compressed: %s", log.name)
+		}
 		in = &growing{ctx: ctx, file: file, poll: 200 * time.Millisecond}
 	}
 	lines := make(chan string) // without a buffer: who writes the log waits for us

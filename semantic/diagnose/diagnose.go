@@ -67,6 +67,9 @@ func Log(r io.Reader) (Verdict, error) {
 		s.line(lines.Index(), lines.Line())
 	}
 	if err := lines.Err(); err != nil {
+		if lines.Index() < 0 {
+			return Verdict{}, err
+		}
 		return Verdict{}, fmt.Errorf("after line %d: %w", lines.Index(), err)
 	}
 	v := s.verdict()
