@@ -24,16 +24,20 @@ type Config struct {
 // None is the choice of no configuration.
 const None = -1
 
-// Work is how many sums [Choose] looks at at most to choose exactly: about half a second.
-const Work = 500_000_000
+// Work is how many sums [Choose] looks at at most to choose exactly: about a quarter of a second, and some hundred MiB. Each of the
+// [States] counts as overhead sums beside those of the configurations, for the memory that it takes.
+const (
+	Work     = 200_000_000
+	overhead = 16
+)
 
 // Choose returns [Exact], or [Priced] where that would take more than [Work] sums.
 func Choose(free []int, jobs [][]Config) []int {
-	configs := 0
+	configs := overhead
 	for _, j := range jobs {
 		configs += 1 + len(j)
 	}
-	if states := States(free); states > 0 && states <= Work/max(1, configs) {
+	if states := States(free); states > 0 && states <= Work/configs {
 		return Exact(free, jobs)
 	}
 	choice, _ := Priced(free, jobs)

@@ -147,6 +147,7 @@ func TestChoose(t *testing.T) {
 		{"three jobs on 4 GPUs, as in ADR 0021", []int{4}, [][]Config{{{0, 4, 5}, {0, 2, 4}, {0, 1, 3}}, {{0, 4, 5}, {0, 2, 4}, {0, 1, 3}}, {{0, 4, 5}, {0, 2, 4}, {0, 1, 3}}}, []int{1, 2, 2}},
 		{"a tie: the first job runs", []int{1}, [][]Config{{{0, 1, 3}}, {{0, 1, 3}}}, []int{0, None}},
 		{"each on the model that suits it more", []int{1, 1}, [][]Config{{{0, 1, 9}, {1, 1, 8}}, {{0, 1, 9}, {1, 1, 2}}}, []int{1, 0}},
+		{"more states than the memory is for", []int{100_000_000}, [][]Config{{{0, 1, 1}, {0, 2, 3}}}, []int{1}},
 		{"what is worth nothing is not chosen", []int{8}, [][]Config{{{0, 1, 0}, {0, 2, -4}}}, []int{None}},
 	} {
 		if got := Choose(c.free, c.jobs); !slices.Equal(got, c.want) {
