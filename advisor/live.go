@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/semantic/estimate"
@@ -37,11 +38,13 @@ func (l *Live) Advise(ctx context.Context, s *metadata.Submitted) (expected core
 	if !l.predict {
 		return 0, "", nil
 	}
+	query := job
+	query.Submit = time.Now() // the API has whole seconds: a job that ended just before it was submitted counts
 	h, err := l.kept.history(ctx)
 	if err != nil {
 		return 0, "", err
 	}
-	e, err := (&estimate.Advisor{History: h, Options: estimate.Default}).Estimate(ctx, job)
+	e, err := (&estimate.Advisor{History: h, Options: estimate.Default}).Estimate(ctx, query)
 	if err != nil || !e.Known() {
 		return 0, "", err
 	}

@@ -26,7 +26,7 @@ func newCluster(t *testing.T, where string, predict bool) *cluster {
 	if err != nil || unanswered != nil {
 		t.Fatal(err, unanswered)
 	}
-	c := &cluster{t: t, kept: kept, live: NewLive(kept, predict), now: core.Time(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC).UnixNano())}
+	c := &cluster{t: t, kept: kept, live: NewLive(kept, predict), now: core.Time(time.Date(2020, 3, 1, 0, 0, 0, 0, time.UTC).UnixNano())}
 	c.r = NewRecorder(kept, c.live, slog.New(slog.DiscardHandler), nil)
 	c.r.Began(c.now, core.Config{})
 	return c

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -39,7 +40,11 @@ func (f *adviseFlags) adviseJob(c *cobra.Command) error {
 	var e *estimate.Estimate
 	if f.history != "" {
 		err = withHistory(c, f.history, history.Options{Existing: true}, func(h *history.History) error {
-			found, err := (&estimate.Advisor{History: h, Options: estimate.Default}).Estimate(c.Context(), advisor.Job(s))
+			job := advisor.Job(s)
+			if x.Ended == nil {
+				job.Submit = time.Now() // as if it were submitted now
+			}
+			found, err := (&estimate.Advisor{History: h, Options: estimate.Default}).Estimate(c.Context(), job)
 			e = &found
 			if err != nil {
 				return badHistory(c, f.history, err)
