@@ -653,7 +653,7 @@ func (q *Queue) bookPinned(model string, gpu Milli, why Pin) {
 // is left of the nominal quotas against which they count, negative if jobs borrow already. It is
 // [Unlimited] if no quota limits the queue. What others have borrowed of it is not subtracted.
 func (q *Queue) NominalRoom(model string) Milli {
-	return q.recall(model, Own, func() Milli {
+	return q.recall(model, nominalRoom, func() Milli {
 		return q.leftOf(model, func(a *account) Milli { return a.counted })
 	})
 }
@@ -684,7 +684,7 @@ func (q *Queue) RoomWithin(model string, depth int) Milli {
 	if depth == Own {
 		return q.NominalRoom(model)
 	}
-	return q.recall(model, max(depth, 0), func() Milli { return q.roomWithin(model, max(depth, 0)) })
+	return q.recall(model, depthRoom+max(depth, 0), func() Milli { return q.roomWithin(model, max(depth, 0)) })
 }
 
 func (q *Queue) roomWithin(model string, depth int) Milli {

@@ -4,33 +4,32 @@ package quota
 // queue between two changes.
 type recalled struct {
 	bookings uint64
-	rooms    []foundRoom
+	account  string // what the first one asked about: most jobs of a queue ask about the same
+	found    uint32 // a bit for each of the rooms
+	rooms    [depthRoom + 8]Milli
 }
 
-type foundRoom struct {
-	account string
-	within  int // the depth of [Queue.RoomWithin], or one of those below
-	room    Milli
-}
-
-// What is found beside the room within a depth.
+// What is found: rooms by their numbers, the last ones [Queue.RoomWithin] the depths from 0 on.
 const (
-	roomNow = -1 - iota
+	roomNow = iota
 	claimRoom
 	owedRoom
+	nominalRoom
+	depthRoom
 )
 
 // recall returns what find returned when nothing had changed since.
-func (q *Queue) recall(account string, within int, find func() Milli) Milli {
-	if r := &q.recalled; r.bookings != q.ledger.bookings {
-		r.bookings, r.rooms = q.ledger.bookings, r.rooms[:0]
+func (q *Queue) recall(account string, room int, find func() Milli) Milli {
+	r := &q.recalled
+	if r.bookings != q.ledger.bookings {
+		r.bookings, r.account, r.found = q.ledger.bookings, account, 0
 	}
-	for i := range q.recalled.rooms {
-		if f := &q.recalled.rooms[i]; f.within == within && f.account == account {
-			return f.room
-		}
+	if account != r.account || room >= len(r.rooms) {
+		return find()
 	}
-	room := find()
-	q.recalled.rooms = append(q.recalled.rooms, foundRoom{account, within, room})
-	return room
+	if r.found>>room&1 == 0 {
+		r.rooms[room] = find()
+		r.found |= 1 << room
+	}
+	return r.rooms[room]
 }
