@@ -13,12 +13,16 @@ import (
 // dealing all quotas out again makes of it; and under fair shares, what a slow count says is within what
 // queues are owed.
 func TestEntitlementByChange(t *testing.T) {
+	looked := [2]int{}
 	for seed := range uint64(1500) {
 		f := newFight(t, seed)
 		f.e.policy.Queueing.FairShare = seed%2 > 0
 		f.e.policy.Preempt.MinRuntime = Time(seed%4) * 3 * Second
 		for step := range 60 {
 			f.step()
+			if n := len(f.live); n > 0 && step%3 == 0 {
+				f.apply(Checkpointed{Job: f.live[step%n]})
+			}
 			if step%3 > 0 {
 				continue // several changes at once
 			}
@@ -36,7 +40,12 @@ func TestEntitlementByChange(t *testing.T) {
 				t.Fatalf("seed %d, step %d: by change, then again:\n%v\n%v", seed, step, by, again)
 			}
 		}
+		looked[0], looked[1] = looked[0]+f.looked[0], looked[1]+f.looked[1]
 	}
+	if looked[0] < 10_000 || looked[1] < 10_000 {
+		t.Errorf("%d searches had more victims ahead, of %d: too few to tell", looked[0], looked[1])
+	}
+	t.Log(looked)
 }
 
 // fight is jobs of three queues that want more than there is.
@@ -48,6 +57,8 @@ type fight struct {
 	jobs int
 	live []string
 	lost int // the node that is, -1 for none
+	// looked counts the searches that had not found all of their victims, and the victims.
+	looked [2]int
 }
 
 func newFight(t *testing.T, seed uint64) *fight {
@@ -151,7 +162,7 @@ func (f *fight) submit() {
 	f.jobs++
 	j := Job{
 		Name: fmt.Sprint("j", f.jobs), Queue: fmt.Sprint("q", f.rng.IntN(3)), Priority: int32(f.rng.IntN(3)),
-		Gang: f.rng.IntN(2) == 0, Submitted: f.now, Tasks: []Task{t},
+		Gang: f.rng.IntN(2) == 0, Submitted: f.now, Tasks: []Task{t}, Checkpoint: Time(f.jobs%3) * 2 * Second,
 	}
 	f.live = append(f.live, j.Name)
 	f.apply(JobSubmitted{Job: j})
@@ -307,6 +318,7 @@ func (f *fight) checkListed() {
 		if !slices.Equal(list.victims, all.victims) || list.due != all.due {
 			f.t.Fatalf("for job %s the list has %v due at %v, all pods have %v due at %v", name, list.victims, list.due, all.victims, all.due)
 		}
+		f.checkAhead(c, list)
 		may := pl.mayClear(c, searchOf{})
 		if pl.dropSearches(); may {
 			continue
@@ -317,6 +329,35 @@ func (f *fight) checkListed() {
 		}
 		if c.later.more != Never && c.later.more != all.due {
 			f.t.Fatalf("for job %s more is said to be due at %v, expected %v", name, c.later.more, all.due)
+		}
+	}
+}
+
+// checkAhead compares a search that finds the cheapest victims first with one that has found all.
+func (f *fight) checkAhead(c preemptor, all *search) {
+	f.t.Helper()
+	pl := &f.e.planner
+	if pl.policy.Preempt.Victims != LeastWork {
+		return
+	}
+	for few := range 3 {
+		s := &search{all: true, due: Never}
+		for pl.lookAhead(s, c); s.partial(); pl.lookAtMore(s, 1+few) {
+			f.looked[0]++
+			if n := len(s.victims); n > len(all.victims) || !slices.Equal(s.victims, all.victims[:n]) {
+				f.t.Fatalf("for job %s the cheapest victims are said to be %v of %v", c.Name, s.victims, all.victims)
+			}
+			if n := len(s.victims); n > 0 && !s.cheapest(nothing().plus(&s.victims[n-1])) {
+				f.t.Fatalf("for job %s a victim is said to be cheaper than %v, which comes before it", c.Name, s.victims[n-1])
+			}
+			pay := slices.DeleteFunc(slices.Clone(all.victims), func(v victim) bool { return !pl.paysFor(&v, &c) })
+			if few == 2 && !slices.Equal(pl.payers(s, &c), pay) {
+				f.t.Fatalf("for job %s the victims that pay are said not to be %v", c.Name, pay)
+			}
+		}
+		f.looked[1] += len(s.victims)
+		if !slices.Equal(s.victims, all.victims) || s.due != all.due {
+			f.t.Fatalf("for job %s the cheapest first are %v due at %v, all are %v due at %v", c.Name, s.victims, s.due, all.victims, all.due)
 		}
 	}
 }

@@ -762,6 +762,7 @@ func (e *Engine) checkpoint(now Time, ev Checkpointed) error {
 		return nil
 	}
 	j.saved = at
+	e.entitlement.checkpointed(j)
 	// It loses less now if it restarts, so that a plan which cost too much may be worth while. Many
 	// checkpoints cost one retry.
 	if e.policy.Room.MaxMoves > 0 && e.policy.Room.Restarts && len(e.waiting.idle) > 0 && j.evictable() && j.count[podRunning] > 0 {

@@ -98,6 +98,7 @@ func (pl *planner) makeRoom(c preemptor, u *place.Unit, s *search) (placed []pla
 	if placed == nil && elsewhere {
 		pl.state.Rollback(0)
 		pl.dropLifted()
+		pl.lookAtAll(s)
 		if placed, gone = pl.planPods(c, u, s); placed != nil {
 			return placed, gone
 		}
@@ -331,6 +332,7 @@ func (pl *planner) planPod(c preemptor, u *place.Unit, s *search) ([]place.Place
 		return nil, nil
 	}
 	var gone []victim
+	node := best[0].node
 	for _, o := range best {
 		if v := &s.victims[o.victim]; v.there() {
 			gone = append(gone, *v)
@@ -344,15 +346,21 @@ func (pl *planner) planPod(c preemptor, u *place.Unit, s *search) ([]place.Place
 
 	// 2. Those that are not needed are put back, the most expensive first. If the pod needs two
 	// GPUs, a cheap victim of one was lifted before the next, of two, which makes room alone.
-	node := best[0].node
 	gone = whole(gone)
 	kept := gone[:0:0]
+	byCover := slices.DeleteFunc(slices.Clone(gone), func(v victim) bool { return !v.byCover }) // as far as they are lifted
 	for k := len(gone) - 1; k >= 0; k-- {
 		pl.drop(&gone[k])
-		if rest := append(slices.Clone(gone[:k]), kept...); !pl.placer.Takes(u, node) || c.overrun() || pl.indebted(c, rest) {
+		rest := byCover
+		if gone[k].byCover {
+			rest = slices.DeleteFunc(slices.Clone(byCover), func(v victim) bool { return v == gone[k] })
+		}
+		if !pl.placer.Takes(u, node) || c.overrun() || pl.indebted(c, rest) {
 			pl.lift(&gone[k])
 			kept = append(kept, gone[k])
+			continue
 		}
+		byCover = rest
 	}
 	slices.Reverse(kept)
 	kept = pl.oneForAll(c, u, s, node, kept)
@@ -375,6 +383,9 @@ func (pl *planner) oneForAll(c preemptor, u *place.Unit, s *search, node cluster
 	lowest := nothing()
 	for k := range gone {
 		lowest = lowest.plus(&gone[k])
+	}
+	for s.partial() && !s.cheapest(lowest) {
+		pl.lookAtMore(s, len(s.victims))
 	}
 	at := slices.IndexFunc(pl.byNode(s), func(at []onNode) bool { return at[0].node == node })
 	for _, o := range s.nodes[at] {
@@ -401,15 +412,27 @@ func (pl *planner) oneForAll(c preemptor, u *place.Unit, s *search, node cluster
 	return gone
 }
 
-// cheapestNode returns the victims of the node on which the pod gets room at the lowest price,
+// cheapestNode is cheapestOf what a search has found, and finds more until nothing else may be cheaper.
+func (pl *planner) cheapestNode(u *place.Unit, s *search) []onNode {
+	for {
+		best, lowest := pl.cheapestOf(u, s)
+		if !s.partial() || best != nil && s.cheapest(lowest) {
+			return best
+		}
+		pl.lookAtMore(s, 3*len(s.victims)+fewVictims)
+		if best == nil && !s.partial() && !pl.roomWith(u, s) {
+			return nil
+		}
+	}
+}
+
+// cheapestOf returns the victims of the node on which the pod gets room at the lowest price,
 // those that have to leave, the cheapest first; nil if there is no such node. It lifts the
 // cheapest victims of each node until the pod fits, and puts them back; those that are lifted
 // already cost nothing. Nodes come in the order
 // of their cheapest victims: it ends at the first node whose cheapest victim alone costs more
 // than the lowest price so far.
-func (pl *planner) cheapestNode(u *place.Unit, s *search) []onNode {
-	var best []onNode
-	var lowest price
+func (pl *planner) cheapestOf(u *place.Unit, s *search) (best []onNode, lowest price) {
 	for len(pl.byNode(s)) > 0 && !pl.state.Node(s.nodes[0][0].node).Open() {
 		s.nodes = s.nodes[1:] // a plan has it: it stays closed for this pass
 	}
@@ -456,22 +479,27 @@ func (pl *planner) cheapestNode(u *place.Unit, s *search) []onNode {
 		pl.state.Rollback(mark)
 		pl.dropLiftedAfter(before)
 	}
-	return best
+	return best, lowest
 }
 
 // returnQuota lifts victims anywhere, the cheapest first, as long as the job lacks quota, or its
 // queue owes some to the tenants that give up theirs. It returns gone with these appended, and
 // false if all of them do not suffice.
 func (pl *planner) returnQuota(c preemptor, s *search, gone []victim) ([]victim, bool) {
-	for k := range s.victims {
-		v, overrun := &s.victims[k], c.overrun()
-		if !overrun && !pl.indebted(c, gone) {
-			break
-		}
+	leave := func(v *victim) {
 		isGone := slices.ContainsFunc(gone, func(g victim) bool { return g.job == v.job && g.pod == v.pod })
-		if v.there() && (overrun || pl.paysFor(v, &c)) && !isGone {
+		if v.there() && !isGone {
 			gone = append(gone, *v)
 			pl.lift(v)
+		}
+	}
+	for k := 0; c.overrun() && (k < len(s.victims) || pl.lookAtMore(s, k)); k++ {
+		leave(&s.victims[k])
+	}
+	if !c.overrun() && pl.indebted(c, gone) {
+		payers := pl.payers(s, &c)
+		for k := 0; k < len(payers) && pl.indebted(c, gone); k++ {
+			leave(&payers[k])
 		}
 	}
 	return gone, !c.overrun() && !pl.indebted(c, gone)

@@ -21,6 +21,12 @@ type coveredPod struct {
 	class     Class
 	// devices are how many it would free; one that pods share counts for each of them.
 	devices uint8
+	cover   cover
+	// gpu is the part of its GPU that is divided among queues. loses is the part of which the work since then, or
+	// since the last checkpoint, is lost when it leaves; 0 if that is not said so simply.
+	gpu, loses        Milli
+	checkpoint, saved Time
+	seq               uint64 // of its job
 }
 
 // listedPods returns the running pods of a cohort with a cover, in no order. After entitlement.shareOut, they are
@@ -50,11 +56,26 @@ func (c *entitlement) listPods(k *cohort) {
 			if u.job.Gang {
 				since = min(since, u.job.started)
 			}
-			k.pods[of] = append(k.pods[of], coveredPod{
+			out := coveredPod{
 				Owner: cluster.Owner{Job: u.job.slot, Pod: int32(i)}, node: p.alloc.Node, tenant: u.tenant, since: since,
 				protected: u.job.MinRuntime > 0 || u.job.Gang && u.pod >= 0, class: u.job.Class, devices: uint8(bits.OnesCount64(p.alloc.GPUs)),
-			})
+				cover: of, checkpoint: u.job.Checkpoint, saved: u.job.saved, seq: u.job.key.seq,
+			}
+			if len(u.uses) > 0 && c.ledger.LimitsGPUs() {
+				out.gpu = u.job.gpu(p)
+			}
+			if !u.job.Gang || p.started == u.job.started {
+				out.loses = u.job.gpu(p)
+			}
+			k.pods[of] = append(k.pods[of], out)
 		}
+	}
+}
+
+// checkpointed notes that a job has saved its progress: its pods lose less.
+func (c *entitlement) checkpointed(j *job) {
+	if n, ok := c.cohortOf[j.queue]; ok && !c.stale {
+		c.cohorts[n].lists.pods = false
 	}
 }
 

@@ -215,6 +215,9 @@ type search struct {
 	// cheapest victim first; nodes are the groups that are still worth a look.
 	at            []onNode
 	groups, nodes [][]onNode
+	// ahead is what it has not found yet; repeated is how often it was made again for an alike job, see planner.again.
+	ahead    ahead
+	repeated int
 }
 
 // sort orders the victims, the cheapest first.
@@ -252,7 +255,8 @@ func (pl *planner) newSearch(of searchOf) *search {
 		s = pl.spareSearches[k-1]
 		pl.spareSearches = pl.spareSearches[:k-1]
 	}
-	*s = search{of: of, all: true, victims: s.victims[:0], at: s.at[:0], groups: s.groups[:0]}
+	*s = search{of: of, all: true, victims: s.victims[:0], at: s.at[:0], groups: s.groups[:0], ahead: s.ahead}
+	s.ahead.leads.items, s.ahead.looked.items = s.ahead.leads.items[:0], s.ahead.looked.items[:0]
 	return s
 }
 
@@ -263,6 +267,9 @@ func (pl *planner) planFrom(c preemptor) *plan {
 	of := searchOf{c.class, c.key.precedence, c.cover, c.short, c.owes, c.inDebt, c.turn}
 	// 1. What was found for the last alike job: the pods of a service come one after the other.
 	s := pl.kept(of, &c)
+	if s != nil && s.partial() {
+		s = pl.find(c, of, true) // what it has not found may have changed
+	}
 	if s != nil {
 		if p := pl.plan(c, s); p != nil {
 			return p
@@ -275,7 +282,7 @@ func (pl *planner) planFrom(c preemptor) *plan {
 	// for one that lacks quota, which any node may return; nor for a gang that must be in one
 	// domain, as all nodes of one are needed.
 	c.candidate = pl.units.prepareTurn(c.job, c.turn)
-	some := !c.head && !c.short && c.unit.Required < 0
+	some := !c.head && !c.short && c.unit.Required < 0 && !pl.looksAhead(c)
 	if some && (s == nil || !s.all) {
 		s = pl.find(c, of, false)
 		if p := pl.plan(c, s); p != nil {
@@ -318,10 +325,23 @@ const (
 	enoughPlaces = 12
 )
 
+// mostRepeated is how often a search of all nodes is made again for the alike jobs of a pass. Then it finds all victims, to serve those
+// that are left.
+const mostRepeated = 8
+
 // find finds what may be evicted for the job, on all nodes or on some. The search has no
 // victims if all of them together would not make room.
 func (pl *planner) find(c preemptor, of searchOf, all bool) *search {
 	s := pl.newSearch(of)
+	if last := pl.kept(of, &c); last != nil {
+		s.repeated = last.repeated + 1
+	}
+	if all && s.repeated < mostRepeated && pl.looksAhead(c) {
+		pl.lookAhead(s, c)
+		pl.lookAtMore(s, fewVictims)
+		pl.keep(s)
+		return s
+	}
 	pl.gather(s, c, all)
 
 	// If not even all of them make room by count, there is no plan among them. For a gang
