@@ -277,7 +277,7 @@ func (r *recoveries) firstOf(job string) *failures {
 	r.jobs[job] = f
 	if j := r.Engine.jobs.byName[job]; j != nil {
 		for i := range j.pods {
-			if j.pods[i].state == podRunning {
+			if s := j.pods[i].state; s == podRunning || s == podLeaving { // what is left of a gang leaves when one of its pods fails
 				f.started = max(f.started, j.pods[i].started)
 			}
 		}

@@ -173,7 +173,7 @@ func (w *Twin) follows(now core.Time, ev *core.JobDiagnosed) {
 		r.jobs[ev.Job] = f
 		if j := w.jobs[ev.Job]; j != nil {
 			for i := range j.pods {
-				if j.pods[i].state == running {
+				if j.pods[i].on() {
 					f.started = max(f.started, j.pods[i].started)
 				}
 			}
