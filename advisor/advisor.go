@@ -45,6 +45,7 @@ func NewHistory(ctx context.Context, kept *history.History, o estimate.Options, 
 		return a, err
 	}
 	a.begin = lastEnd(jobs)
+	jobs = slices.DeleteFunc(jobs, func(j history.Job) bool { return j.Check() != nil }) // of older versions, which refused less
 	return a, known.Append(ctx, jobs...)
 }
 

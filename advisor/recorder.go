@@ -84,8 +84,11 @@ func (r *Recorder) write(ctx context.Context) {
 	}
 }
 
-// try adds a job, in three tries.
+// try adds a job, in three tries, unless it is the job that is wrong.
 func (r *Recorder) try(ctx context.Context, j history.Job) error {
+	if err := j.Check(); err != nil {
+		return err
+	}
 	for n := 1; ; n++ {
 		once, cancel := context.WithTimeout(ctx, 10*time.Second)
 		h, err := r.kept.history(once)

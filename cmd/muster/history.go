@@ -96,7 +96,7 @@ func importAll(c *cobra.Command, where string, h *history.History, paths []strin
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(&report, "%s: %d jobs%s\n", path, len(jobs), note)
+		fmt.Fprintf(&report, "%s: %d jobs%s\n", table.Printable(path), len(jobs), note)
 		all, known = append(all, jobs...), append(known, jobs...)
 	}
 	if err := h.Append(c.Context(), all...); err != nil {

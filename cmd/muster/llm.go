@@ -177,7 +177,7 @@ func (m *models) fellBack(of string, err error) {
 		return
 	}
 	m.failed[of] = true
-	fmt.Fprintf(m.stderr, "muster: the %s has no answer, so rules decide: %v\n", of, err)
+	fmt.Fprintf(m.stderr, "muster: the %s has no answer, so rules decide: %s\n", of, message(err))
 }
 
 const (

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/muster-sched/muster/internal/table"
 	"github.com/muster-sched/muster/workload"
 )
 
@@ -67,7 +68,7 @@ func message(err error) string {
 		e.Want = "expected " + e.Want
 		text = e.Error()
 	}
-	return strings.Join(strings.Fields(text), " ")
+	return table.Printable(strings.Join(strings.Fields(text), " "))
 }
 
 // usageError is a command line, or a file of another program that it names, that is not as it should be.

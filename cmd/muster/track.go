@@ -144,7 +144,7 @@ func (f *trackFlags) table(c *cobra.Command, logs []jobLog) error {
 	}
 	for i := range asked {
 		if asked[i] {
-			fmt.Fprintf(c.OutOrStdout(), "%s: a language model was asked.\n", logs[i].name)
+			fmt.Fprintf(c.OutOrStdout(), "%s: a language model was asked.\n", table.Printable(logs[i].name))
 		}
 	}
 	if silent == 0 {

@@ -32,7 +32,6 @@ type Model interface {
 type Input struct {
 	Folder  *os.Root // of the job's code
 	Command string   // that starts the job; empty if it is not known
-	Launch  string   // what else is known, such as "8 GPUs, 1 node"; empty if nothing is
 	Redact  redact.Rules
 	Limits  Limits
 	// Embedded is what was found without a model. It fills in what the model does not say.
@@ -65,7 +64,6 @@ func Extract(ctx context.Context, model Model, in Input) (Result, error) {
 	defer stop()
 	c := &conversation{model: model, in: in, redactor: redact.New(in.Redact), mark: rand.Text()}
 	c.seen.add("command", in.Command)
-	c.seen.add("launch", in.Launch)
 	job, err := c.hold(ctx)
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = fmt.Errorf("no answer within %v", in.Limits.Time)
@@ -175,13 +173,11 @@ func (c *conversation) run(ctx context.Context, calls []llm.Call, native bool) {
 
 // question is what the user asks.
 func (c *conversation) question() string {
-	known := func(text string) string {
-		if text == "" {
-			return "not known"
-		}
-		return c.redactor.Hide(text)
+	command := "not known"
+	if c.in.Command != "" {
+		command = c.redactor.Hide(c.in.Command)
 	}
-	return "What are the metadata of this training job?\nCommand: " + known(c.in.Command) + "\nLaunch configuration: " + known(c.in.Launch) +
+	return "What are the metadata of this training job?\nCommand: " + command +
 		"\nThe repository is the folder \".\".\nText of files stands between marks with the word " + c.mark + "."
 }
 

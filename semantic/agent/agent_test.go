@@ -53,7 +53,7 @@ func repository(t testing.TB) *os.Root {
 	write("job/data.json", "\x00neighbours-are-secret")
 	write("job/.git/config", "x")
 	write("outside.txt", "neighbours-are-secret\n")
-	for name, to := range map[string]string{"link.txt": "../outside.txt", "up": "..", "abs.txt": filepath.Join(top, "outside.txt")} {
+	for name, to := range map[string]string{"link.txt": "../outside.txt", "env.txt": ".env", "up": "..", "abs.txt": filepath.Join(top, "outside.txt")} {
 		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +176,7 @@ func TestTextCalls(t *testing.T) {
 // A model that was talked into anything reads nothing outside the folder, and no file that is private, and holds up nothing.
 func TestHostileCalls(t *testing.T) {
 	var calls []fakellm.Call
-	for _, p := range []string{"../outside.txt", "../../etc/passwd", "/etc/passwd", "link.txt", "abs.txt", "up/outside.txt", ".env", "pipe.py", "data.json", "conf", "\x00", strings.Repeat("a/", 3000), "conf/../../outside.txt"} {
+	for _, p := range []string{"../outside.txt", "../../etc/passwd", "/etc/passwd", "link.txt", "abs.txt", "up/outside.txt", ".env", "env.txt", "pipe.py", "data.json", "conf", "\x00", strings.Repeat("a/", 3000), "conf/../../outside.txt"} {
 		calls = append(calls, read(p), tree(p))
 	}
 	calls = append(calls, call("shell", "rm -rf /"), fakellm.Call{Name: "file_read", Arguments: "../outside.txt"}, fakellm.Call{Name: "file_read", Arguments: `{"path":"train.py","from":-5,"lines":99999999999999999999}`})

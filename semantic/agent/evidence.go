@@ -73,10 +73,10 @@ func (e *evidence) number(v float64, hints ...string) string {
 	return without
 }
 
-// product returns where a number stands as that of nodes times that on each: in one line of the command or of what launches it.
+// product returns where a number stands as that of nodes times that on each: in the command.
 func (e *evidence) product(v float64) string {
 	for _, l := range e.lines {
-		if l.where != "command" && l.where != "launch" {
+		if l.where != "command" {
 			continue
 		}
 		for i, a := range l.numbers {

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -120,7 +121,7 @@ func shorten(line string) string {
 
 // file returns the text of a regular file, at most its first maxFile bytes.
 func (c *conversation) file(name string) (string, error) {
-	if private(name) {
+	if private(name) || private(c.linked(name)) {
 		return "", errNotShown
 	}
 	f, err := c.in.Folder.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a named pipe must not hold us up
@@ -136,6 +137,23 @@ func (c *conversation) file(name string) (string, error) {
 		return "", errNoText
 	}
 	return strings.ToValidUTF8(string(data), "�"), nil
+}
+
+// linked returns the name of the file to which a name leads by links, in the folder; empty if it leads nowhere there.
+func (c *conversation) linked(name string) string {
+	root, err := filepath.EvalSymlinks(c.in.Folder.Name())
+	if err != nil {
+		return ""
+	}
+	to, err := filepath.EvalSymlinks(filepath.Join(root, filepath.FromSlash(name)))
+	if err != nil {
+		return ""
+	}
+	rel, err := filepath.Rel(root, to)
+	if err != nil {
+		return ""
+	}
+	return filepath.ToSlash(rel)
 }
 
 // tree lists a folder.

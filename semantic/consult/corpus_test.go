@@ -55,5 +55,8 @@ func TestCorpus(t *testing.T) {
 			}
 		}
 	}
+	if shown < failures || left > 0 {
+		t.Errorf("a model would not be shown the root of %d failures, and would be sent %d addresses", failures-shown, left)
+	}
 	t.Logf("of %d logs, a model would be asked about %d, of which %d have no failure; of %d failures it would be shown the root of %d; %d addresses are left", len(all), asked, healthy, failures, shown, left)
 }

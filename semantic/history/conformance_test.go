@@ -189,7 +189,7 @@ func TestStores(t *testing.T) {
 func comesBack(t *testing.T, s store) {
 	h := open(t, s.where(t), Options{})
 	j := training("j1", "resnet50", 0, 61)
-	j.Name, j.Command, j.Outcome = "größer, \"quoted\"\n", "python train.py --name 'x y'", Failed
+	j.Name, j.Command, j.Outcome = "größer, \"quoted\" \\n", "python train.py --name 'x y'", Failed
 	j.Metadata.Training = metadata.Training{Iterations: 90, Unit: metadata.Epoch, LearnRate: 1e-4}
 	j.Submit = j.Submit.In(time.FixedZone("x", 3600)).Add(1) // a nanosecond, in another zone
 	add(t, h, j)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/muster-sched/muster/semantic/embed"
 	"github.com/muster-sched/muster/semantic/metadata"
@@ -52,6 +53,21 @@ const (
 
 // Check returns what is wrong with a job that ended.
 func (j *Job) Check() error {
+	for _, f := range []struct{ name, value string }{{"id", j.ID}, {"name", j.Name}, {"user", j.User}, {"tenant", j.Tenant}, {"gpu_model", j.Model}} {
+		if strings.ContainsFunc(f.value, unshown) {
+			return fmt.Errorf("%s: expected no control characters; found %+q", f.name, f.value)
+		}
+	}
+	return j.valid()
+}
+
+// unshown reports whether a character steers a terminal.
+func unshown(r rune) bool {
+	return unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
+}
+
+// valid is Check without a look at characters, which jobs of an older history may have.
+func (j *Job) valid() error {
 	switch {
 	case j.ID == "":
 		return fmt.Errorf("a finished job needs an id")

@@ -119,7 +119,7 @@ func decodeJob(id string, text, vector []byte) (Job, error) {
 		err = fmt.Errorf("it calls itself %q", j.ID)
 	}
 	if err == nil {
-		err = j.Check()
+		err = j.valid()
 	}
 	if err != nil {
 		return j, fmt.Errorf("the record of job %s: %w", id, err)

@@ -212,10 +212,13 @@ func (b *backward) emit() {
 	b.done = !b.yield(b.line)
 }
 
+// c1 is the first byte of the control characters from U+0080 to U+009F, and of others up to U+00BF.
+const c1 = 0xc2
+
 // Clean takes out of a line, in place, what a terminal would not show, and returns what is left. Tabs stay.
 func Clean(line []byte) []byte {
 	i := 0
-	for i < len(line) && line[i] >= ' ' && line[i] != 0x7f {
+	for i < len(line) && line[i] >= ' ' && line[i] != 0x7f && line[i] != c1 {
 		i++
 	}
 	if i == len(line) {
@@ -231,6 +234,9 @@ func Clean(line []byte) []byte {
 			if len(out) > 0 {
 				out = out[:len(out)-1]
 			}
+		case c == c1 && i+1 < len(line) && line[i+1] >= 0x80 && line[i+1] < 0xa0: // as ESC and another character
+			i += 2
+			continue
 		case c >= ' ' && c != 0x7f, c == '\t':
 			out = append(out, c)
 		}

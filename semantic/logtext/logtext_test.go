@@ -43,6 +43,7 @@ func TestLines(t *testing.T) {
 		{"  1%|\r 50%|\r100%|\ndone\n", []string{"  1%|", " 50%|", "100%|", "done"}},
 		{"a\r\r\nb", []string{"a", "", "b"}},
 		{"\x1b[31mloss\x1b[0m: 1\n", []string{"loss: 1"}},
+		{"1 \u00b5s\u009b2J", []string{"1 \u00b5s2J"}},
 		{"\x1b]0;title\x07text", []string{"text"}},
 		{"\x1b]no end", []string{"no end"}},
 		{"12\b\b34", []string{"34"}},
