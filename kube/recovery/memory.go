@@ -29,8 +29,9 @@ type jobRecord struct {
 }
 
 type restartRecord struct {
-	Class string    `json:"class"`
-	At    time.Time `json:"at"`
+	Class   string    `json:"class"`
+	Allowed int       `json:"allowed,omitempty"`
+	At      time.Time `json:"at"`
 }
 
 type avoidRecord struct {
@@ -52,7 +53,7 @@ func since(t time.Time) core.Time { return core.Time(max(0, t.UnixNano())) }
 func textOf(j *core.FailedJob, decided core.Time) string {
 	r := jobRecord{Decided: wall(decided), At: wall(j.At), Held: j.Held}
 	for _, x := range j.Restarts {
-		r.Restarts = append(r.Restarts, restartRecord{x.Class, wall(x.At)})
+		r.Restarts = append(r.Restarts, restartRecord{x.Class, x.Allowed, wall(x.At)})
 	}
 	for _, a := range j.Avoids {
 		r.Avoids = append(r.Avoids, avoidRecord{a.Node, wall(a.Until)})
@@ -100,7 +101,7 @@ func recordOf(p *v1.Pod) (r podRecord, ok bool, err error) {
 		}
 		r.failed, r.decided, r.At, r.Held = true, is.Decided, since(is.At), is.Held
 		for _, x := range is.Restarts {
-			r.Restarts = append(r.Restarts, core.FailureRestart{Class: x.Class, At: since(x.At)})
+			r.Restarts = append(r.Restarts, core.FailureRestart{Class: x.Class, Allowed: x.Allowed, At: since(x.At)})
 		}
 		for _, a := range is.Avoids {
 			r.Avoids = append(r.Avoids, core.AvoidedNode{Node: a.Node, Until: since(a.Until)})
