@@ -107,6 +107,8 @@ func (x *extraction) config(file string) *node {
 		return readTOML(file, data)
 	case ".ini", ".cfg", ".conf", ".txt":
 		return readINI(file, data)
+	case ".gin":
+		return readGin(file, data)
 	}
 	return nil
 }
@@ -385,6 +387,29 @@ func readINI(file string, data []byte) *node {
 		}
 		text, _, _ := strings.Cut(line[n+1:], " #")
 		all.put(section+strings.TrimSpace(line[:n]), &node{scalar: strings.Trim(strings.TrimSpace(text), `"'`), at: where(file, i+1)})
+	}
+	return all
+}
+
+// readGin reads a configuration of gin: function.parameter = value, with a scope before a slash, and macros, NAME = value, that others
+// call %NAME.
+func readGin(file string, data []byte) *node {
+	all, macros := newMap(where(file, 1)), map[string]string{}
+	for i, line := range strings.Split(string(data), "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		name, text, assigned := strings.Cut(line, "=")
+		name, text = strings.TrimSpace(name[strings.LastIndex(name, "/")+1:]), strings.Trim(strings.TrimSpace(text), `"'`)
+		if !assigned || name == "" {
+			continue
+		}
+		if macro, called := macros[text]; called {
+			text = macro
+		}
+		if !strings.Contains(name, ".") {
+			macros["%"+name] = text
+		}
+		text = strings.TrimSuffix(strings.TrimPrefix(text, "@"), "()") // of a class or function
+		all.put(name, &node{scalar: text, at: where(file, i+1)})
 	}
 	return all
 }

@@ -102,7 +102,8 @@ func (x *extraction) readLaunched() {
 	x.arguments()
 }
 
-// entries returns the Python files that look like the script of a job: by their names or, where none does, by what they do.
+// entries returns the Python files that look like the script of a job: by their names or, where none does, by what they do. Where none
+// does either, it returns notebooks.
 func (x *extraction) entries() []string {
 	best, top := []string(nil), 0
 	add := func(p string, score int) {
@@ -117,25 +118,30 @@ func (x *extraction) entries() []string {
 			add(p, entryScore(p))
 		}
 	}
-	tried := 0
-	for _, p := range x.tree.files {
-		if top > 0 && len(best) == 1 || path.Ext(p) != ".py" || tried == 200 {
-			continue
-		}
-		if top > 0 && !slices.Contains(best, p) {
-			continue
-		}
-		tried++
-		source, _ := x.tree.open(p)
-		score := 0
-		for _, does := range []string{"__main__", ".backward(", ".fit(", "Trainer(", ".train(", "Optimizer", "optim", "ArgumentParser", ".learn("} {
-			if bytes.Contains(source, []byte(does)) {
-				score++
+	byContent := func(ext string) {
+		tried := 0
+		for _, p := range x.tree.files {
+			if top > 0 && len(best) == 1 || path.Ext(p) != ext || tried == 200 {
+				continue
+			}
+			if top > 0 && !slices.Contains(best, p) {
+				continue
+			}
+			tried++
+			source, _ := x.tree.open(p)
+			score := 0
+			for _, does := range []string{"__main__", ".backward(", ".fit(", "Trainer(", ".train(", "Optimizer", "optim", "ArgumentParser", ".learn("} {
+				if bytes.Contains(source, []byte(does)) {
+					score++
+				}
+			}
+			if score >= 2 {
+				add(p, 100+10*score-3*strings.Count(p, "/"))
 			}
 		}
-		if score >= 2 {
-			add(p, 100+10*score-3*strings.Count(p, "/"))
-		}
+	}
+	if byContent(".py"); top == 0 {
+		byContent(".ipynb")
 	}
 	return best[:min(len(best), 3)]
 }

@@ -109,3 +109,43 @@ func TestJobs(t *testing.T) {
 		t.Logf("%s: %d of %d mandatory fields", part, right, all)
 	}
 }
+
+// A configuration of gin, whose macros and scopes are resolved, goes before the defaults of functions; a notebook is read where there is
+// no script, without what is no Python in it.
+func TestGinAndNotebooks(t *testing.T) {
+	for name, f := range map[string]fixture{
+		"gin": {
+			command: "python fit.py --gin_file base.gin",
+			want:    map[string]string{"model_name": "resnet50", "train": "imagenet", "iters": "90000", "iter_type": "step", "batch_size": "256", "lr": "0.4", "optimizer": "AdamW"},
+			files: []txtar.File{
+				{Name: "fit.py", Data: []byte("import gin, torch, torchvision\n\n@gin.configurable\ndef train(model='resnet18', dataset='cifar10', num_steps=1000, batch_size=32, learning_rate=0.1):\n    pass\n\ntrain()\n")},
+				{Name: "base.gin", Data: []byte("# big\nBATCH = 256\ntrain.model = 'resnet50'  # not 101\ntrain.dataset = \"imagenet\"\nmain/train.num_steps = 90000\ntrain.batch_size = %BATCH\ntrain.learning_rate = 0.4\ntrain.optimizer = @AdamW()\n")},
+			},
+		},
+		"notebook": {
+			want: map[string]string{"model_name": "distilbert-base-uncased", "train": "imdb", "iters": "3", "iter_type": "epoch", "batch_size": "16", "lr": "2e-05"},
+			files: []txtar.File{{Name: "sentiment.ipynb", Data: []byte(`{"cells": [
+ {"cell_type": "markdown", "source": ["num_train_epochs=99"]},
+ {"cell_type": "code", "source": "!pip install transformers(\n%matplotlib inline\nfrom datasets import load_dataset\nfrom transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments"},
+ {"cell_type": "code", "source": ["%%bash\n", "echo num_train_epochs=98"]},
+ {"cell_type": "code", "source": ["ds = load_dataset('imdb')\n", "model = AutoModelForSequenceClassification.from_pretrained('distilbert-base-uncased')\n", "args = TrainingArguments('out', num_train_epochs=3, per_device_train_batch_size=16, learning_rate=2e-5)\n", "trainer = Trainer(model=model, args=args, train_dataset=ds['train'])\n", "trainer.train()"]}
+]}`)}},
+		},
+		"no notebook": {files: []txtar.File{{Name: "a.ipynb", Data: []byte(`{"cells": [{"cell_type": "code", "source": {"Trainer(": ".train("}}, 7]}`)}}},
+	} {
+		r, err := Dir(t.Context(), f.write(t), Options{Command: f.command})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, field := range r.Fields() {
+			name, v, _ := strings.Cut(field, "=")
+			got[name] = v
+		}
+		for field, want := range f.want {
+			if got[field] != want {
+				t.Errorf("%s: %s is %q, want %q", name, field, got[field], want)
+			}
+		}
+	}
+}

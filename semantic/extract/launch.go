@@ -441,7 +441,7 @@ func (x *extraction) named(text string, r rank) bool {
 	for _, v := range strings.Split(text, ",") {
 		v = strings.TrimSpace(v)
 		switch path.Ext(v) {
-		case ".yaml", ".yml", ".json", ".toml", ".py", ".cfg", ".ini", ".conf", ".txt":
+		case ".yaml", ".yml", ".json", ".toml", ".py", ".cfg", ".ini", ".conf", ".gin", ".txt":
 			if f, ok := x.locate(v); ok {
 				x.load(f, r)
 				x.configs = append(x.configs, f)

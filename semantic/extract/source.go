@@ -1,6 +1,7 @@
 package extract
 
 import (
+	"encoding/json"
 	"path"
 	"strings"
 
@@ -41,6 +42,9 @@ func (x *extraction) python(file string, r rank) {
 		return
 	}
 	x.parsed[file] = true
+	if path.Ext(file) == ".ipynb" {
+		source = notebook(source)
+	}
 	statements := python.Parse(source)
 	var follow []string
 	for i := range statements {
@@ -62,6 +66,40 @@ func (x *extraction) python(file string, r rank) {
 	for _, f := range follow {
 		x.python(f, min(r, imported))
 	}
+}
+
+// notebook returns the code of a Jupyter notebook, cell after cell, with empty lines for what is no Python: commands of the shell (!)
+// and of IPython (%).
+func notebook(source []byte) []byte {
+	var n struct {
+		Cells []struct {
+			Type   string          `json:"cell_type"`
+			Source json.RawMessage `json:"source"`
+		} `json:"cells"`
+	}
+	if json.Unmarshal(source, &n) != nil {
+		return nil
+	}
+	var code strings.Builder
+	for i := range n.Cells {
+		var lines []string
+		var text string
+		if json.Unmarshal(n.Cells[i].Source, &lines) == nil {
+			text = strings.Join(lines, "")
+		} else {
+			_ = json.Unmarshal(n.Cells[i].Source, &text) // the older form; else there is none
+		}
+		if n.Cells[i].Type != "code" || strings.HasPrefix(text, "%%") { // a cell of another language
+			continue
+		}
+		for line := range strings.SplitSeq(text, "\n") {
+			if start := strings.TrimSpace(line); !strings.HasPrefix(start, "!") && !strings.HasPrefix(start, "%") {
+				code.WriteString(line)
+			}
+			code.WriteByte('\n')
+		}
+	}
+	return []byte(code.String())
 }
 
 // library notes the libraries that a file imports.
