@@ -285,3 +285,20 @@ func TestLaunchOf(t *testing.T) {
 		}
 	}
 }
+
+// Variables that name each other twice, a hundred times over, and what a shell would make of them, take no memory and no time to speak of.
+func TestHostilePod(t *testing.T) {
+	c := v1.Container{Env: []v1.EnvVar{{Name: "V0", Value: strings.Repeat("x", 100)}}}
+	for i := range 100 {
+		c.Env = append(c.Env, v1.EnvVar{Name: fmt.Sprintf("V%d", i+1), Value: fmt.Sprintf("$(V%d)$(V%d)", i, i)})
+	}
+	c.Command = []string{"sh", "-c", strings.Repeat("a=$a$V3$(V3);", 1000)}
+	l := LaunchOf(&v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{c}}})
+	size := len(l.Command)
+	for _, e := range l.Env {
+		size += len(e)
+	}
+	if size > mostCommand+mostEnv*(mostValue+10) || len(l.Env) < 4 {
+		t.Errorf("%d bytes, %d variables", size, len(l.Env))
+	}
+}

@@ -30,14 +30,19 @@ func LaunchOf(p *v1.Pod) metadata.Launch {
 		if e.ValueFrom != nil || len(e.Value) > mostValue || len(l.Env) == mostEnv || !variable.MatchString(e.Name) {
 			continue
 		}
-		values[e.Name] = expand(e.Value, values)
-		l.Env = append(l.Env, e.Name+"="+values[e.Name])
+		// Values that name others twice, and these others twice, would grow without end.
+		if value := expand(e.Value, values); len(value) <= mostValue {
+			values[e.Name] = value
+			l.Env = append(l.Env, e.Name+"="+value)
+		}
 	}
 	var words []string
 	size := 0
 	for _, list := range [][]string{c.Command, c.Args} {
 		for _, word := range list {
-			word = quote(expand(word, values))
+			if len(word) <= mostCommand {
+				word = quote(expand(word, values))
+			}
 			if size += len(word) + 1; size > mostCommand {
 				return l // a part of it may say something else
 			}

@@ -31,3 +31,15 @@ func TestLaunched(t *testing.T) {
 		}
 	}
 }
+
+// A command and an environment of the largest size that is read, in which variables grow, and quotes and braces do not end.
+func TestLaunchedHostile(t *testing.T) {
+	var env []string
+	for i := range 256 {
+		env = append(env, "V"+strings.Repeat("x", i%40)+"="+strings.Repeat("$V'\"{", 200))
+	}
+	for _, part := range []string{"a=$a$a;", "$(", "'\"", "{ ", "<<E ", "--x=${V:-", "if ", "sh -c '"} {
+		Launched(metadata.Launch{Command: strings.Repeat(part, (32<<10)/len(part)), Env: env})
+		Launched(metadata.Launch{Command: "sh -c '" + strings.Repeat(strings.ReplaceAll(part, "'", ""), (32<<10)/len(part)) + "'", Env: env})
+	}
+}
