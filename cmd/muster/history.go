@@ -154,6 +154,9 @@ func readJobs(path string) ([]history.Job, error) {
 		if errors.Is(err, io.EOF) {
 			return jobs, nil
 		}
+		if typed := (*json.UnmarshalTypeError)(nil); errors.As(err, &typed) {
+			err = fmt.Errorf("%s: a %s, which cannot stand there", typed.Field, typed.Value)
+		}
 		if err == nil {
 			err = j.Check()
 		}
