@@ -142,27 +142,27 @@ func TestIdleGPUsFirst(t *testing.T) {
 }
 
 // Horus: idle GPUs come first. Then a job goes where that costs least. For one that uses 60 % of its GPUs and 4 GiB of 24, the utilization costs 0.05
-// beside fits, 0.3 beside low and 1.6 x 0.3 beside high, and the memory 0.43 beside each. That of large does not suffice. Scores do not count.
+// beside fits, 0.3 beside low, 1.6 x 0.3 beside high and nothing beside heavy; the memory costs 0.98 there, and 0.43 beside the others. That of
+// large does not suffice. Scores do not count.
 func TestCheapestHost(t *testing.T) {
-	p := newPacking(t, "Horus", nil, 4)
+	p := newPacking(t, "Horus", nil, 5)
 	submit := func(name string, use int16, gib int32) {
 		p.tell(core.JobSubmitted{Job: core.Job{
 			Name: name, Queue: "q", Submitted: p.now, Sharing: core.Sharing{Score: core.Jumbo, MemMiB: gib * 1024, Use: use},
 			Tasks: []core.Task{{Pods: 1, Request: core.Request{GPU: 2 * core.WholeGPU, CPUMilli: 1000}}},
 		}})
 	}
-	submit("low", 100, 4)
 	submit("high", 700, 4)
+	submit("low", 100, 4)
+	submit("heavy", 400, 14)
 	submit("fits", 350, 4)
 	submit("large", 400, 21)
-	p.want("bind low on n0 11 (Placed), bind high on n1 11 (Placed), bind fits on n2 11 (Placed), bind large on n3 11 (Placed)")
-	submit("a", 600, 4)
-	p.want("bind a on n2 11 (Packed with fits)")
-	submit("b", 600, 4)
-	p.want("bind b on n0 11 (Packed with low)")
-	submit("c", 600, 4)
-	p.want("bind c on n1 11 (Packed with high)")
-	submit("d", 600, 4)
+	p.want("bind high on n0 11 (Placed), bind low on n1 11 (Placed), bind heavy on n2 11 (Placed), bind fits on n3 11 (Placed), bind large on n4 11 (Placed)")
+	for _, host := range []string{"n3 11 (Packed with fits)", "n1 11 (Packed with low)", "n0 11 (Packed with high)", "n2 11 (Packed with heavy)"} {
+		submit("beside-"+host[:2], 600, 4)
+		p.want("bind beside-" + host[:2] + " on " + host)
+	}
+	submit("left", 600, 4)
 	p.want("")
 }
 
