@@ -100,3 +100,54 @@ func (s *story) diagnose(job, on string) {
 		})
 	}
 }
+
+// What an engine before this one decided takes effect at once: a node that was cordoned for failures takes no pods, a job that was held does not start,
+// and one that avoids a node starts elsewhere.
+func TestFoundFailuresTakeEffect(t *testing.T) {
+	p := core.Policy{Queueing: core.Queueing{Mode: core.BestEffortFIFO}, Recovery: core.DefaultRecovery()}
+	p.Recovery.Mode = core.Recover
+	e, err := core.New(core.Config{Policy: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := 100 * core.Second
+	tell := func(ev core.Event) {
+		t.Helper()
+		if err := e.Apply(now, ev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(want string) {
+		t.Helper()
+		got := ""
+		for _, d := range e.Decide(now) {
+			if d.Op == core.Bind {
+				got += d.Job + " on " + d.Pods[0].Node + "; "
+			}
+		}
+		if got != want {
+			t.Errorf("at %g s: got %q, want %q", now.Seconds(), got, want)
+		}
+		now += core.Second
+	}
+	for _, name := range []string{"a", "b"} {
+		tell(core.NodeAdded{Node: core.Node{Name: name, Model: "A", GPUs: 4}})
+	}
+	tell(core.QueueSet{Queue: core.Queue{Name: "q", Weight: 1}})
+	tell(core.FailuresFound{
+		Nodes: []core.SuspectNode{{Node: "a", Cordoned: true}},
+		Jobs:  []core.FailedJob{{Job: "held", At: core.Second, Held: "it would fail again"}, {Job: "picky", At: core.Second, Avoids: []core.AvoidedNode{{Node: "b", Until: 1000 * core.Second}}}},
+	})
+	for _, name := range []string{"held", "picky", "plain"} {
+		tell(core.JobSubmitted{Job: core.Job{Name: name, Queue: "q", Submitted: now, Tasks: []core.Task{{Pods: 1, Request: core.Request{GPU: core.WholeGPU}}}}})
+	}
+	want("plain on b; ")
+	tell(core.NodeCordoned{Node: "a"})
+	want("picky on a; ")
+	tell(core.JobReleased{Job: "held"})
+	tell(core.JobEnded{Job: "plain"})
+	if now = 1001 * core.Second; len(e.Failures().Jobs) == 0 {
+		t.Error("it forgot what the other engine knew")
+	}
+	want("held on a; ")
+}
