@@ -129,12 +129,12 @@ func releaseOf(p *v1.Pod) (time.Time, bool) {
 	return at, err == nil
 }
 
-// suspectOf returns what a node says about failures; false if that is nothing, or an operator has uncordoned it since.
+// suspectOf returns what a node says about failures; false if that is nothing. If an operator has uncordoned it since, nothing is held against it.
 func suspectOf(n *v1.Node) (core.SuspectNode, bool, error) {
 	is := core.SuspectNode{Node: n.Name}
 	_, ours := n.Annotations[v1alpha1.CordonedAnnotation]
 	if ours && !n.Spec.Unschedulable {
-		return is, false, nil
+		return is, true, nil
 	}
 	is.Cordoned = ours
 	if text := n.Annotations[v1alpha1.StrikesAnnotation]; text != "" {
@@ -229,8 +229,15 @@ func (h *Handler) Failures() core.FailuresFound {
 			is.Jobs, decided[job] = append(is.Jobs, latest[job].FailedJob), latest[job].decided
 		}
 		for _, name := range slices.Sorted(maps.Keys(h.suspects)) {
-			is.Nodes = append(is.Nodes, h.suspects[name])
-			h.shown[name] = h.suspects[name]
+			n := h.suspects[name]
+			if !n.Cordoned && n.Strikes == nil { // uncordoned while no instance ran: else a later cordon of a person's would count as one for failures
+				if h.mode == core.Recover {
+					h.wish(name)
+				}
+				continue
+			}
+			is.Nodes = append(is.Nodes, n)
+			h.shown[name] = n
 		}
 		h.own = &is
 	}

@@ -359,6 +359,33 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// An operator uncordons a node while no instance runs. The next one holds nothing against it, and says so on the node: else a later cordon of the operator's
+// would count as one for failures.
+func TestUncordonedMeanwhile(t *testing.T) {
+	w := newWorld(t, core.Recover)
+	w.submit()
+	w.fails("train-1", "n1", fellOff)
+	if is, why := w.cordoned("n1"); !is || why == "" {
+		t.Fatal("the node is not cordoned")
+	}
+	n, err := w.api.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Spec.Unschedulable = false
+	if _, err := w.api.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.restart(core.Recover)
+	if is := w.engine.Failures(); len(is.Nodes) > 0 {
+		t.Errorf("after a restart: %+v", is.Nodes)
+	}
+	w.goOn()
+	if n, err = w.api.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{}); err != nil || len(n.Annotations) > 0 || n.Spec.Unschedulable {
+		t.Errorf("it still has %v, cordoned %v, %v", n.Annotations, n.Spec.Unschedulable, err)
+	}
+}
+
 // A job stays held when the scheduler restarts, until it is released; then it stays released.
 func TestRestartHeld(t *testing.T) {
 	w := newWorld(t, core.Recover)
