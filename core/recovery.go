@@ -513,13 +513,13 @@ func (r *recoveries) drop(now Time, ends func(avoided) bool) {
 	}
 }
 
-// forget drops what is known of jobs that ended a day ago, each time that there are twice as many as were left.
+// forget drops what is known of jobs that are over, a day or the window after their last failure, each time that there are twice as many as were left.
 func (r *recoveries) forget(now Time) {
 	if len(r.jobs) < 2*r.swept {
 		return
 	}
 	for name, f := range r.jobs {
-		if r.Engine.jobs.byName[name] == nil && now-f.at >= aDay {
+		if r.Engine.jobs.byName[name] == nil && now-f.at >= max(aDay, r.policy.Recovery.Window) {
 			delete(r.jobs, name)
 		}
 	}

@@ -151,3 +151,34 @@ func TestFoundFailuresTakeEffect(t *testing.T) {
 	}
 	want("held on a; ")
 }
+
+// A job that has ended avoids a node for the whole window, also one of more than a day, whatever other jobs fail meanwhile.
+func TestAvoidsForTheWindow(t *testing.T) {
+	p := core.Policy{Recovery: core.DefaultRecovery()}
+	p.Recovery.Mode, p.Recovery.Window, p.Recovery.Strikes = core.Recover, 48*3600*core.Second, 0
+	e, err := core.New(core.Config{Policy: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := core.Second
+	fails := func(job string) {
+		t.Helper()
+		for _, ev := range []core.Event{core.NodeAdded{Node: core.Node{Name: "n-" + job, Model: "A", GPUs: 1}}, core.JobDiagnosed{
+			Job: job, Class: "infrastructure/gpu", Suspects: []string{"n-" + job}, Confidence: 1000, Remedy: core.Remedy{Restarts: 3},
+		}} {
+			if err := e.Apply(now, ev); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e.Decide(now)
+	}
+	fails("first")
+	now += 25 * 3600 * core.Second
+	for i := range 200 {
+		fails(fmt.Sprint("j", i))
+	}
+	is := e.Failures().Jobs
+	if i := slices.IndexFunc(is, func(j core.FailedJob) bool { return j.Job == "first" }); i < 0 || len(is[i].Avoids) != 1 {
+		t.Errorf("after 25 hours of 48, the job no longer avoids the node on which it failed: %d jobs are known", len(is))
+	}
+}
