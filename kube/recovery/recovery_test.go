@@ -37,7 +37,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T, mode core.RecoveryMode) *world {
-	w := &world{t: t, strikes: 1, api: fake.NewClientset(), events: record.NewFakeRecorder(100), now: core.Time(time.Now().Add(time.Minute).UnixNano())}
+	w := &world{t: t, strikes: 1, api: fake.NewClientset(), events: record.NewFakeRecorder(100), now: core.Time(time.Now().Add(time.Minute).Truncate(time.Second).UnixNano())}
 	w.h = w.handler()
 	w.begin(mode)
 	return w
