@@ -162,9 +162,12 @@ func (l *jobLog) lastLines(c *cobra.Command) (*track.Tracker, error) {
 			return nil, err
 		}
 		defer file.Close()
-		var head [2]byte
-		_, _ = file.ReadAt(head[:], 0)
-		if s, err := file.Stat(); err == nil && s.Mode().IsRegular() && !logtext.Compressed(head[:]) {
+		head := make([]byte, logtext.Head)
+		n, _ := file.ReadAt(head, 0)
+		if s, err := file.Stat(); err == nil && s.Mode().IsRegular() && !logtext.Compressed(head[:n]) {
+			if !logtext.IsText(head[:n]) {
+				return nil, unreadable(l.path(), logtext.ErrNotText)
+			}
 			return track.Tail(file, s.Size(), tailBytes)
 		}
 	}

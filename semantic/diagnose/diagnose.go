@@ -7,6 +7,7 @@
 package diagnose
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -67,7 +68,7 @@ func Log(r io.Reader) (Verdict, error) {
 		s.line(lines.Index(), lines.Line())
 	}
 	if err := lines.Err(); err != nil {
-		if lines.Index() < 0 {
+		if lines.Index() < 0 || errors.Is(err, logtext.ErrNotText) {
 			return Verdict{}, err
 		}
 		return Verdict{}, fmt.Errorf("after line %d: %w", lines.Index(), err)

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"pgregory.net/rapid"
+
+	"github.com/muster-sched/muster/semantic/logtext"
 )
 
 // example is a case of testdata/*.txt.
@@ -206,5 +209,26 @@ func BenchmarkHealthy(b *testing.B) {
 		if v, err := Log(strings.NewReader(text.String())); err != nil || v.Category != None {
 			b.Fatal(v, err)
 		}
+	}
+}
+
+// Words in what is no text are there by chance: a program has the messages of all that may fail.
+func TestGarbledLine(t *testing.T) {
+	healthy := strings.Repeat("step 1/100 loss 0.5\n", 5_000)
+	for text, want := range map[string]Category{
+		"NVRM: Xid (PCI:0000:4e:00): 79, GPU has fallen off the bus.\n":                                             Infrastructure,
+		strings.Repeat("\xf3\xa1\x9c", 20) + " GPU has fallen off the bus " + strings.Repeat("\xfe\x97", 20) + "\n": None,
+	} {
+		v, err := Log(strings.NewReader(healthy + text))
+		if err != nil || v.Category != want {
+			t.Errorf("%q: %s, %v, want %s", text, v.Category, err, want)
+		}
+	}
+}
+
+func TestNotALog(t *testing.T) {
+	_, err := Log(bytes.NewReader(bytes.Repeat([]byte{0x93, 'E', 'C', 'C', 0xf1, 0x02}, 30_000)))
+	if !errors.Is(err, logtext.ErrNotText) {
+		t.Errorf("error %v, want %v", err, logtext.ErrNotText)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"regexp"
 	"strconv"
+
+	"github.com/muster-sched/muster/semantic/logtext"
 )
 
 // event is a place where something may have failed.
@@ -95,6 +97,9 @@ func (s *scan) line(index int64, line []byte) {
 	if len(s.found.signatures) == 0 && s.found.marks&^(1<<markExcuse) == 0 && len(s.blocks) == 0 {
 		s.excused(index, line)
 		return
+	}
+	if !logtext.IsText(line) {
+		return // words in it are there by chance
 	}
 	switch {
 	case s.found.has(markTraceback):

@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"unicode/utf8"
 
 	"github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/gzip"
@@ -21,18 +22,93 @@ const MaxLine = 16 << 10
 // chunk is how much is read at a time.
 const chunk = 64 << 10
 
+// Head is how many of the first bytes say whether it is a log.
+const Head = chunk
+
 // Compressed reports whether a text with this head is one that gzip compressed.
 func Compressed(head []byte) bool { return bytes.HasPrefix(head, []byte{0x1f, 0x8b}) }
 
-// Plain returns a reader of the text that r reads, which gzip may have compressed.
+// Plain returns a reader of the text that r reads, which gzip may have compressed. Reading fails with [ErrNotText] if the head is
+// something else.
 func Plain(r io.Reader) (io.Reader, error) {
 	b := bufio.NewReaderSize(r, chunk)
 	if head, _ := b.Peek(2); Compressed(head) {
 		z, err := gzip.NewReader(b)
-		return unzipped{z}, inWords(err)
+		return &checked{r: unzipped{z}}, inWords(err)
 	}
-	return b, nil
+	return &checked{r: b}, nil
 }
+
+// ErrNotText says that a log is none: among random bytes are words such as ECC by chance, and a program has the messages of all that
+// may fail.
+var ErrNotText = errors.New("bytes that are no text in UTF-8")
+
+// checked reads on while what it has read first is text.
+type checked struct {
+	r    io.Reader
+	head census
+}
+
+func (c *checked) Read(p []byte) (int, error) {
+	if c.head.bytes >= Head {
+		return c.r.Read(p)
+	}
+	n, err := c.r.Read(p)
+	c.head.count(p[:n])
+	if (err != nil || c.head.bytes >= Head) && !c.head.text() {
+		return n, ErrNotText
+	}
+	return n, err
+}
+
+// IsText reports whether at most a tenth of what is read is neither UTF-8 nor what a terminal understands. NUL does not count: a file
+// system may leave runs of them after a crash, and so does the rotation of a log that is open.
+func IsText(text []byte) bool {
+	if utf8.Valid(text) && bytes.IndexFunc(text, unreadable) < 0 {
+		return true
+	}
+	var c census
+	c.count(text)
+	return c.text()
+}
+
+// census counts bytes but for NUL, and those of them that are no text.
+type census struct {
+	bytes, not int
+	part       []byte // a character of which the rest comes with what is read next
+}
+
+func (c *census) count(text []byte) {
+	if len(c.part) > 0 {
+		text = append(c.part, text...)
+	}
+	c.part = c.part[:0]
+	for i := 0; i < len(text); {
+		r, n := utf8.DecodeRune(text[i:])
+		if r == utf8.RuneError && !utf8.FullRune(text[i:]) {
+			c.part = append([]byte(nil), text[i:]...)
+			return
+		}
+		if r != 0 {
+			c.bytes += n
+		}
+		if r == utf8.RuneError && n == 1 || unreadable(r) {
+			c.not += n
+		}
+		i += n
+	}
+}
+
+// unreadable reports whether no log has a character: control characters but for those of terminals.
+func unreadable(r rune) bool {
+	switch r {
+	case 0, '\a', '\b', '\t', '\n', '\v', '\f', '\r', 0x1b:
+		return false
+	}
+	return r < ' ' || r == 0x7f
+}
+
+func (c *census) text() bool { return 10*c.not <= c.bytes }
 
 // unzipped reads a text that gzip compressed.
 type unzipped struct{ z *gzip.Reader }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -153,6 +154,42 @@ func TestPlainDamaged(t *testing.T) {
 		}
 		if err == nil || err.Error() != c.want {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+	}
+}
+
+func TestNotText(t *testing.T) {
+	random := make([]byte, 200_000)
+	r := rand.NewChaCha8([32]byte{1})
+	_, _ = r.Read(random)
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	_, _ = z.Write(random)
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	log := strings.Repeat("\x1b[32mépoque 3\x1b[0m  损失 0.41 │████▌     │\r", 9_000)
+	for _, c := range []struct {
+		name, log string
+		text      bool
+	}{
+		{"random bytes", string(random), false},
+		{"few random bytes", string(random[:40]), false},
+		{"random bytes that are compressed", zipped.String(), false},
+		{"a log in UTF-8 with colours and bars", log, true},
+		{"a log in Latin-1", strings.Repeat("d\xe9but de l'\xe9poque 3, perte 0.41\n", 5_000), true},
+		{"zeros at the head", string(make([]byte, 100_000)) + "step 3\n", true},
+		{"nothing", "", true},
+		{"random bytes behind the head", log + string(random), true},
+	} {
+		for name, slowly := range map[string]func(io.Reader) io.Reader{"at once": func(r io.Reader) io.Reader { return r }, "byte by byte": iotest.OneByteReader} {
+			in, err := Plain(slowly(strings.NewReader(c.log)))
+			if err == nil {
+				_, err = io.Copy(io.Discard, in)
+			}
+			if want := map[bool]error{false: ErrNotText}[c.text]; !errors.Is(err, want) {
+				t.Errorf("%s, %s: %v, want %v", c.name, name, err, want)
+			}
 		}
 	}
 }
