@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -86,8 +87,26 @@ func (f *file) database(ctx context.Context, create bool) (*database, error) {
 	if !create && (err != nil || info.Size() == 0) {
 		return nil, nil
 	}
-	f.db, err = connectSQLite(ctx, f.path)
+	err = patiently(ctx, func() error {
+		f.db, err = connectSQLite(ctx, f.path)
+		return err
+	})
 	return f.db, f.inWords(err)
+}
+
+// patiently does something again while another process writes to the file: until the context is done, or for as long as [patience].
+// SQLite would wait as long by itself, but not end when the context does.
+func patiently(ctx context.Context, do func() error) error {
+	for end := time.Now().Add(patience); ; {
+		err := do()
+		e := (*sqlite.Error)(nil)
+		if !errors.As(err, &e) || e.Code()&0xff != sqlite3.SQLITE_BUSY || time.Now().After(end) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
 }
 
 func (f *file) append(ctx context.Context, records []record) error {
@@ -95,7 +114,7 @@ func (f *file) append(ctx context.Context, records []record) error {
 	if err != nil {
 		return err
 	}
-	return f.inWords(db.append(ctx, records))
+	return f.inWords(patiently(ctx, func() error { return db.append(ctx, records) }))
 }
 
 func (f *file) read(ctx context.Context, after string, yield func(record)) (string, error) {
@@ -103,8 +122,17 @@ func (f *file) read(ctx context.Context, after string, yield func(record)) (stri
 	if db == nil || err != nil {
 		return "", err
 	}
-	place, err := db.read(ctx, after, yield)
-	return place, f.inWords(err)
+	var place string
+	var late error // after a record was read, nothing is read again
+	err = patiently(ctx, func() (err error) {
+		begun := false
+		place, err = db.read(ctx, after, func(r record) { begun = true; yield(r) })
+		if begun {
+			late, err = err, nil
+		}
+		return err
+	})
+	return place, f.inWords(cmp.Or(err, late))
 }
 
 func (f *file) keep(ctx context.Context, n int) error {
@@ -112,7 +140,7 @@ func (f *file) keep(ctx context.Context, n int) error {
 	if db == nil || err != nil {
 		return err
 	}
-	return f.inWords(db.keep(ctx, n))
+	return f.inWords(patiently(ctx, func() error { return db.keep(ctx, n) }))
 }
 
 func (f *file) close() error {
@@ -146,8 +174,11 @@ func (f *file) inWords(err error) error {
 	return fmt.Errorf("%s: %w", f.path, err)
 }
 
-// patience is how long a writer waits for another one.
-const patience = 30 * time.Second
+// patience is how long a writer waits for another one, and turn how much of it SQLite waits by itself.
+const (
+	patience = 30 * time.Second
+	turn     = 200 * time.Millisecond
+)
 
 // connectSQLite opens a file, or creates it.
 func connectSQLite(ctx context.Context, file string) (*database, error) {
@@ -158,7 +189,7 @@ func connectSQLite(ctx context.Context, file string) (*database, error) {
 	// A transaction is durable when it is committed (FULL), readers do not wait for writers (WAL), and writers wait for each
 	// other from the beginning of a transaction.
 	dsn := url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: url.Values{
-		"_pragma": {fmt.Sprintf("busy_timeout(%d)", patience.Milliseconds()), "journal_mode(WAL)", "synchronous(FULL)"},
+		"_pragma": {fmt.Sprintf("busy_timeout(%d)", turn.Milliseconds()), "journal_mode(WAL)", "synchronous(FULL)"},
 		"_txlock": {"immediate"},
 	}.Encode()}
 	db, err := sql.Open("sqlite", dsn.String())

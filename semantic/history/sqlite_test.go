@@ -13,9 +13,41 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
+
+// Who waits for another writer of the file waits no longer when the context is done.
+func TestWaitEndsWithContext(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history.db")
+	h := open(t, path, Options{})
+	add(t, h, training("j", "resnet50", 0, 1))
+	other, err := sql.Open("sqlite", "file:"+path+"?_txlock=immediate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	tx, err := other.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := h.Append(ctx, training("k", "resnet50", 0, 1)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Append: %v, want %v", err, context.DeadlineExceeded)
+	}
+	if _, err := Open(ctx, path, Options{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Open: %v, want %v", err, context.DeadlineExceeded)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if got := ids(t, open(t, path, Options{})); got != "j" {
+		t.Errorf("there are %q, want j alone", got)
+	}
+}
 
 // A process that is killed while it appends has lost no job whose Append returned.
 func TestKilledWriterLosesNothing(t *testing.T) {
