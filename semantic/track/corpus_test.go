@@ -57,7 +57,7 @@ func TestCorpus(t *testing.T) {
 
 func compare(t *testing.T, part string, logs []corpusRecord) (right, wrong, missed int) {
 	for _, rec := range logs {
-		var r reader
+		var tr Tracker
 		want := map[int]corpusReading{}
 		for _, p := range rec.Label.Progress {
 			want[p.LineIndex] = p
@@ -65,7 +65,7 @@ func compare(t *testing.T, part string, logs []corpusRecord) (right, wrong, miss
 		var c [5][3]int // of the step, the steps in all, the time, the throughput and the loss: right, wrong, missed
 		extra := 0
 		for i, line := range strings.Split(rec.Text, "\n") {
-			got, ok := r.read([]byte(line))
+			got, ok := tr.Line([]byte(line))
 			w, labelled := want[i]
 			if !labelled {
 				if ok {

@@ -16,6 +16,7 @@ type Reading struct {
 	Epoch      float64
 	Epochs     float64 // of how many
 	StepTime   float64 // seconds for a step
+	EpochTime  float64 // seconds for an epoch, of a line that says nothing about a step
 	Throughput float64 // in Unit, such as "samples/s"; empty if the line does not say
 	Unit       string
 	Loss       float64
@@ -75,6 +76,7 @@ type reader struct {
 	inHead bool
 
 	step, epoch, pace, rate, loss choice
+	epochPace                     choice
 	unit                          string
 	elapsed, left, at             float64
 	columns                       []float64 // the numbers without a name behind the first pair: a table
@@ -509,6 +511,9 @@ func (r *reader) offer(k name, u unit, v float64) {
 		return
 	}
 	v *= u.scale
+	if r.ofEpoch(k, u) {
+		r.epochPace.offer(v*timeUnit(u.num), 0, 1, k.hash)
+	}
 	switch {
 	case u.num&small != 0 && u.den&steps != 0: // 3.8s/it
 		r.seconds(v*timeUnit(u.num), 1, k)
@@ -526,6 +531,8 @@ func (r *reader) offer(k name, u unit, v float64) {
 		} else {
 			r.seconds(v*timeUnit(k.all), 1, k)
 		}
+	case k.last&mEpoch != 0 && k.all&mTime != 0 && k.all&mPer == 0 && !k.separator && !k.slash && u.num == 0 && whole(v): // time for epoch 3
+		r.epoch.offer(v, math.NaN(), 1, k.hash)
 	case k.all&mTime != 0 || k.all&steps != 0 && u.num&small != 0 && u.den == 0:
 		r.stepTime(k, u, v)
 	case k.last&mEpoch != 0 && u.num == 0:
@@ -533,6 +540,12 @@ func (r *reader) offer(k name, u unit, v float64) {
 	case k.last&steps != 0 && k.all&(mMean|mPer|mWhole|mSecond) == 0 && u.num == 0 && whole(v):
 		r.step.offer(v, math.NaN(), stepRank(k), k.hash)
 	}
+}
+
+// ofEpoch reports whether a figure is the time of an epoch that the line has named: "time taken for epoch 3 is 4.1 sec", "Epoch 3 took 12s".
+func (r *reader) ofEpoch(k name, u unit) bool {
+	timed := u.num&(mSecond|mMilli) != 0 && u.den == 0
+	return timed && r.epoch.rank > 0 && k.all&^(mTime|mEpoch|mTrain|mWhole) == 0 && (k.words == 0 || k.all != 0 || !k.separator)
 }
 
 func lossRank(k name) int {
@@ -571,9 +584,12 @@ func (r *reader) stepTime(k name, u unit, v float64) {
 	case k.all&(mStep|mBatch) != 0:
 		r.seconds(v, 4, k)
 	case k.all&(mWhole|mTrain|mLoss) == 0 && !k.unknown:
-		r.seconds(v, 3, k)
+		r.seconds(v, anyTime, k)
 	}
 }
+
+// anyTime is the rank of a duration whose name does not say what took it.
+const anyTime = 3
 
 func timeUnit(m meaning) float64 {
 	switch {
@@ -615,7 +631,7 @@ func (r *reader) throughput(k name, u unit, v float64) {
 // conclude puts together what was found.
 func (r *reader) conclude() (Reading, bool) {
 	r.table()
-	x := Reading{Step: math.NaN(), TotalSteps: math.NaN(), Epoch: math.NaN(), Epochs: math.NaN(), StepTime: math.NaN(), Throughput: math.NaN(), Loss: math.NaN(),
+	x := Reading{Step: math.NaN(), TotalSteps: math.NaN(), Epoch: math.NaN(), Epochs: math.NaN(), StepTime: math.NaN(), EpochTime: math.NaN(), Throughput: math.NaN(), Loss: math.NaN(),
 		Elapsed: r.elapsed, Left: r.left, At: r.at, Unit: r.unit}
 	if r.step.rank > 0 {
 		x.Step, x.TotalSteps = r.step.value, r.step.total
@@ -629,17 +645,21 @@ func (r *reader) conclude() (Reading, bool) {
 	if r.rate.rank > 0 {
 		x.Throughput = r.rate.value
 	}
+	ofEpoch := r.epochPace.rank > 0 && (r.pace.rank == 0 || r.pace.rank == anyTime) && r.rate.rank == 0 && r.step.rank == 0
+	if ofEpoch {
+		x.EpochTime, x.StepTime = r.epochPace.value, math.NaN()
+	}
 	x.Loss, x.HasLoss = r.loss.value, r.loss.rank > 0
 	if !x.HasLoss {
 		x.Loss = math.NaN()
 	}
-	timed := r.pace.rank > 0 || r.rate.rank > 0
+	timed := r.pace.rank > 0 || r.rate.rank > 0 || ofEpoch
 	counted := r.step.rank > 0 || r.epoch.rank > 0
 	if !(counted && (x.HasLoss || timed || !math.IsNaN(x.Elapsed)) || timed && x.HasLoss || r.pace.rank == 1 || r.rate.rank > 0 && r.rate.rank < 4) {
 		return x, false
 	}
 	x.series = r.source
-	for _, c := range []choice{r.step, r.epoch, r.pace, r.rate, r.loss} {
+	for _, c := range []choice{r.step, r.epoch, r.pace, r.epochPace, r.rate, r.loss} {
 		x.series = (x.series ^ c.hash) * 1099511628211
 		if c.total > 0 { // two bars differ in little else
 			x.series = (x.series ^ math.Float64bits(c.total)) * 1099511628211

@@ -28,6 +28,7 @@ type Tracker struct {
 	series []series
 	order  []uint64 // of the last readings, the series
 	lines  int64
+	steps  bool // a line has named a step, or the time of one
 }
 
 // series is the readings of one print statement.
@@ -45,14 +46,23 @@ func (t *Tracker) Line(line []byte) (Reading, bool) {
 		return x, false
 	}
 	x.Line = t.lines - 1
+	t.inEpochs(&x)
 	t.add(x)
 	return x, true
+}
+
+// inEpochs takes the epochs of a job that prints nothing about steps for its steps.
+func (t *Tracker) inEpochs(x *Reading) {
+	t.steps = t.steps || !math.IsNaN(x.Step) || !math.IsNaN(x.StepTime)
+	if !t.steps {
+		x.StepTime = x.EpochTime
+	}
 }
 
 // Add adds a reading that something other than [Tracker.Line] found. Those are of one series.
 func (t *Tracker) Add(x Reading) {
 	t.lines = max(t.lines, x.Line+1)
-	x.series = 1
+	x.series, t.steps = 1, true
 	t.add(x)
 }
 
@@ -132,7 +142,9 @@ func (t *Tracker) Progress() Progress {
 		p.Interval = median(steps) * p.StepTime
 	}
 	p.Left = (p.TotalSteps - p.Step) * p.StepTime
-	if p.Epochs >= p.Epoch && p.Epoch > 0 {
+	if !t.steps {
+		p.Left = (p.Epochs - p.Epoch) * p.StepTime
+	} else if p.Epochs >= p.Epoch && p.Epoch > 0 {
 		p.Left += (p.Epochs - p.Epoch) * p.TotalSteps * p.StepTime
 	}
 	return p
@@ -324,6 +336,7 @@ func Tail(r io.ReaderAt, size, bound int64) (*Tracker, error) {
 	for _, x := range slices.Backward(found) {
 		x.Line = t.lines
 		t.lines++
+		t.inEpochs(&x)
 		t.add(x)
 	}
 	return t, err

@@ -20,6 +20,7 @@ func (x Reading) say() string {
 	put("/%v", x.TotalSteps)
 	put(" epoch %v", x.Epoch)
 	put(" time %.6g", x.StepTime)
+	put(" of epoch %.6g", x.EpochTime)
 	put(" rate %v", x.Throughput)
 	if x.Unit != "" {
 		b.WriteString(" " + x.Unit)
@@ -95,6 +96,16 @@ func TestProgress(t *testing.T) {
 	p = follow(t, "Epoch 2/3: 50%|█| 5/10 [00:05<00:05, 1.00s/it]\n")
 	if p.Left != 15 {
 		t.Errorf("left %v", p.Left)
+	}
+
+	// A job that prints nothing about steps has its epochs for steps, the first one being slower, and no other job has.
+	epochs := "Epoch 1/5 took 40s, loss 4\nEpoch 2/5 took 12s, loss 3\nEpoch 3/5 took 10s, loss 2\n"
+	if p = follow(t, epochs); p.Epoch != 3 || p.StepTime != 11 || p.Left != 22 || p.Loss != 2 {
+		t.Errorf("%+v", p)
+	}
+	p = follow(t, "step 1/100 loss 2\nstep 2/100 loss 2\n"+epochs)
+	if !math.IsNaN(p.StepTime) {
+		t.Errorf("step time %v, but epochs are no steps there", p.StepTime)
 	}
 
 	p = follow(t, "step 1 loss 2 time per step 1s\nstep 2 loss inf time per step 1s\n")
