@@ -8,6 +8,7 @@
 package quota
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"math"
@@ -53,7 +54,7 @@ type Ledger struct {
 type Queue struct {
 	QueueSpec
 	parent   *Queue
-	children []*Queue
+	children []*Queue            // by name
 	depth    int                 // 1 without a parent
 	accounts map[string]*account // by model, AnyModel or resource
 	own      tally               // what its own jobs use
@@ -167,7 +168,7 @@ func (l *Ledger) Set(spec QueueSpec) error {
 	l.bookings++
 	q.QueueSpec, q.parent = spec, parent
 	l.bound(q, 1)
-	parent.children = append(parent.children, q)
+	parent.adopt(q)
 	// 3. The accounts. A new queue has no jobs, so it changes only what those above it may
 	// lend. To derive all accounts for each made 1,000 queues take 7 s. A change may move
 	// usage to other accounts, and a new model or resource needs an account in every queue.
@@ -249,6 +250,12 @@ func (a *account) raise(lent Milli) {
 			a.above.pass(-less)
 		}
 	}
+}
+
+// adopt puts a child in its place in the tree.
+func (q *Queue) adopt(child *Queue) {
+	at, _ := slices.BinarySearchFunc(q.children, child.Name, func(c *Queue, name string) int { return cmp.Compare(c.Name, name) })
+	q.children = slices.Insert(q.children, at, child)
 }
 
 // drop takes a child out of the tree.

@@ -292,6 +292,7 @@ type claim struct {
 	keptOfAll                Milli
 	// rounded is the part of fair that rounding gave for the order alone.
 	fair, rounded []Milli
+	lost          Milli // what rounding took of the model that is divided now
 	below         []claim
 }
 
@@ -320,8 +321,7 @@ func (d *division) claimOf(q *Queue) claim {
 		copy(own.nominal, d.covered(own.requested, c.quota, c.quotaOfAll))
 		c.below = append(make([]claim, 0, 1+len(q.children)), own)
 	}
-	children := slices.SortedFunc(slices.Values(q.children), func(a, b *Queue) int { return cmp.Compare(a.Name, b.Name) })
-	for _, child := range children {
+	for _, child := range q.children {
 		b := d.claimOf(child)
 		b.order = len(c.below)
 		for i := range d.models {
@@ -560,30 +560,29 @@ func fillByWeight(open []*claim, model int, amount, unit Milli) (left Milli) {
 		weights -= open[0].parts()
 		open = open[1:]
 	}
-	lost := make(map[*claim]Milli, len(open))
 	rest := amount
 	for _, c := range open {
 		part := Milli(cluster.Part(int64(amount), c.parts(), weights))
 		whole := part - part%unit
 		c.fair[model] += whole
-		lost[c] = part - whole
+		c.lost = part - whole
 		rest -= whole
 	}
 	slices.SortFunc(open, func(a, b *claim) int {
-		return cmp.Or(cmp.Compare(lost[b], lost[a]), cmp.Compare(a.order, b.order))
+		return cmp.Or(cmp.Compare(b.lost, a.lost), cmp.Compare(a.order, b.order))
 	})
 	short := Milli(-1) // what rounding took from the first that gets less than it could
 	for _, c := range open {
 		more := min(rest, unit, wants(c))
 		if short < 0 && more < min(unit, wants(c)) {
-			short = lost[c]
+			short = c.lost
 		}
 		c.fair[model] += more
 		c.rounded[model] = more
 		rest -= more
 	}
 	for _, c := range open {
-		if lost[c] != short {
+		if c.lost != short {
 			c.rounded[model] = 0
 		}
 	}
