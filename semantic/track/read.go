@@ -316,6 +316,9 @@ func (r *reader) unitAt(i int) unit {
 		i++
 		t = &r.tokens[i]
 	}
+	if !t.joined && i+2 < len(r.tokens) && r.tokens[i+1].is('_') && r.tokens[i+1].joined && r.tokens[i+2].joined {
+		return u // the first word of the next name: 15.3 token_entropy: 1.02
+	}
 	const units = mSecond | mMilli | mMicro | mItem | mStep | mBatch | mFlop | mEpoch
 	if t.meaning == 0 && i+2 < len(r.tokens) && r.tokens[i+1].is('/') && r.tokens[i+1].joined && r.tokens[i+2].meaning&mSecond != 0 {
 		if last := r.line[t.to-1]; last != 'B' && last != 'b' { // 31.5 utts/s, but not 1.2 GB/s
@@ -655,7 +658,7 @@ func (r *reader) conclude() (Reading, bool) {
 	}
 	timed := r.pace.rank > 0 || r.rate.rank > 0 || ofEpoch
 	counted := r.step.rank > 0 || r.epoch.rank > 0
-	if !(counted && (x.HasLoss || timed || !math.IsNaN(x.Elapsed)) || timed && x.HasLoss || r.pace.rank == 1 || r.rate.rank > 0 && r.rate.rank < 4) {
+	if !(counted && (x.HasLoss || timed || !math.IsNaN(x.Elapsed)) || timed && x.HasLoss || r.loss.rank == 1 || r.pace.rank == 1 || r.rate.rank > 0 && r.rate.rank < 4) {
 		return x, false
 	}
 	x.series = r.source

@@ -126,6 +126,9 @@ func (t *Tracker) Progress() Progress {
 		}
 	}
 	main := all[0].readings
+	if i := slices.IndexFunc(all, func(s *series) bool { return !math.IsNaN(s.readings[len(s.readings)-1].Step) }); i > 0 {
+		main = all[i].readings // others print the loss alone
+	}
 	p.Readings = len(main)
 	// 2. Lines that print no time may carry time stamps, or the time since a bar began.
 	for _, s := range all {

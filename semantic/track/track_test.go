@@ -92,6 +92,12 @@ func TestProgress(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 
+	// Lines that print the loss alone, though there are more of them.
+	p = follow(t, "step 1/100 time per step 2s\nloss: 3\nloss: 2.5\nstep 2/100 time per step 2s\nloss: 2\n")
+	if p.Step != 2 || p.Loss != 2 || p.Interval != 2 || p.Left != 196 {
+		t.Errorf("%+v", p)
+	}
+
 	// What is left counts the epochs to come.
 	p = follow(t, "Epoch 2/3: 50%|█| 5/10 [00:05<00:05, 1.00s/it]\n")
 	if p.Left != 15 {
