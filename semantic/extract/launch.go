@@ -226,6 +226,15 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 				return true
 			}
 			return false
+		case base == "tune" && i+1 < len(words) && words[i+1] == "run": // of torchtune: options of torchrun, a recipe, its arguments
+			x.uses(base, l.at, true)
+			options = append(options, "torchrun")
+			i++
+			if rest := words[i+1:]; !slices.ContainsFunc(rest, func(w string) bool { return strings.HasSuffix(w, ".py") }) {
+				options = append(options, rest...)
+				l.tool, l.args = base, rest
+				return true
+			}
 		case tools[base] && (i == 0 || wrappers[path.Base(words[0])] && !strings.HasPrefix(words[i-1], "-") && words[i-1] != "activate"):
 			x.uses(base, l.at, true)
 			l.tool, l.args = base, words[i+1:]

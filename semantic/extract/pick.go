@@ -253,13 +253,23 @@ func (x *extraction) paths() []candidate {
 	return all
 }
 
-// className returns the last part of a class with its module, such as data.CocoDataset, and other texts as they are.
+// className returns the last part of a class or a function with its module, such as data.CocoDataset and torchtune.datasets.alpaca_dataset, and other
+// texts as they are. Of a class that only serves a dataset that is known, it returns that.
 func className(text string) string {
 	i := strings.LastIndexByte(text, '.')
-	if i > 0 && !strings.Contains(text, "/") && i+1 < len(text) && text[i+1] >= 'A' && text[i+1] <= 'Z' {
-		return text[i+1:]
+	if i <= 0 || i+1 == len(text) || strings.Contains(text, "/") {
+		return text
 	}
-	return text
+	name := text[i+1:]
+	if upper := name[0] >= 'A' && name[0] <= 'Z'; !upper && !strings.Contains(text, ".datasets.") {
+		return text
+	}
+	for _, serves := range []string{"DataModule", "_dataset"} {
+		if of, ok := strings.CutSuffix(name, serves); ok && find(facts().datasets, of) != nil {
+			return of
+		}
+	}
+	return name
 }
 
 // datasetOf returns the dataset that a call loads, or nil.

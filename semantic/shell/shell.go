@@ -4,6 +4,7 @@
 package shell
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -451,20 +452,38 @@ func (r *reader) redirect() {
 // skipHeredocs reads over the text between a << and its mark.
 func (r *reader) skipHeredocs() {
 	for _, mark := range r.heredoc {
+		begin, line := r.at, r.line
 		for r.at < len(r.source) {
 			n := strings.IndexByte(r.source[r.at:], '\n')
 			if n < 0 {
 				n = len(r.source) - r.at
 			}
-			line := strings.TrimSpace(r.source[r.at : r.at+n])
+			text, end := strings.TrimSpace(r.source[r.at:r.at+n]), r.at
 			r.at = min(r.at+n+1, len(r.source))
 			r.line++
-			if line == mark {
+			if text == mark {
+				r.readInto(r.source[begin:end], line)
 				break
 			}
 		}
 	}
 	r.heredoc = nil
+}
+
+// readInto sets the variable of a read -d ” that takes the text of a here-document: long commands are composed so.
+func (r *reader) readInto(text string, line int) {
+	if len(r.script.Commands) == 0 || r.depth == 10 {
+		return
+	}
+	c := r.script.Commands[len(r.script.Commands)-1]
+	if c.Words[0] != "read" || !slices.Contains(c.Words, "-d") || c.Line != line-1 {
+		return
+	}
+	name := c.Words[len(c.Words)-1]
+	if n := nameLen(name); n == 0 || n < len(name) {
+		return
+	}
+	r.set(name, Var{Value: r.inside(strings.ReplaceAll(text, `"`, `\"`)), Line: line})
 }
 
 // endWord ends a word, which may assign a variable.

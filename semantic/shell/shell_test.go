@@ -16,6 +16,7 @@ func TestParse(t *testing.T) {
 		{"CUDA_VISIBLE_DEVICES=0,1 python t.py \\\n  --x 'a b' 2>&1 | tee log.txt &", "1 [CUDA_VISIBLE_DEVICES=0,1]python|t.py|--x|a b\n2 tee|log.txt"},
 		{"if [ -z \"$1\" ]; then\n S=small\nelse\n S=big\nfi\nrun $S > out.log && done_it", "1 [|-z|$1|]\n6 run|small\n6 done_it"},
 		{"cat <<EOF > ds.json\n{\"a\": 1}\npython no.py\nEOF\npython yes.py", "1 cat\n5 python|yes.py"},
+		{"N=4\nread -r -d '' ARGS <<EOF\nt.py --n $N \\\n  --name \"x y\"\nEOF\nif a; then\n  python $ARGS\nfi", "2 read|-r|-d||ARGS\n6 a\n7 python|t.py|--n|4|--name|\"x|y\""},
 		{"for s in 1 2 3; do\n  python t.py seed=$s\ndone", "2 python|t.py|seed=1"},
 		{"D=$(cd \"$(dirname \"${BASH_SOURCE[0]}\")\" && pwd)\nrun $(dirname \"$0\")/a.py $D/b.py `dirname $0`", "2 run|scripts/a.py|scripts/b.py|scripts"},
 		{"run $@ $1", "1 run|p|q|p"},
