@@ -1,10 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"syscall"
@@ -42,13 +42,11 @@ func (f *sourceFlags) arguments(_ *cobra.Command, args []string) error {
 type jobLog struct {
 	name string
 	pod  *console.PodLog // nil for a file
-	copy string          // the file that stdin was written into, if it is read twice
+	copy *os.File        // what stdin was written into, if it is read twice
 }
 
-// path is the file to read, or -.
-func (l *jobLog) path() string { return cmp.Or(l.copy, l.name) }
-
-// rereadable writes stdin, if it is one of the logs, into a file, so that it can be read again. The function that it returns removes the file.
+// rereadable writes stdin, if it is one of the logs, into a file, so that it can be read again. The file has no name any more when it is
+// written: who interrupts the command leaves no copy of a log behind. The function that is returned closes it.
 func rereadable(c *cobra.Command, logs []jobLog) (done func(), err error) {
 	i := slices.IndexFunc(logs, func(l jobLog) bool { return l.pod == nil && l.name == "-" })
 	if i < 0 {
@@ -58,13 +56,18 @@ func rereadable(c *cobra.Command, logs []jobLog) (done func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	done = func() { os.Remove(f.Name()) }
-	_, err = io.Copy(f, c.InOrStdin())
-	if err = errors.Join(err, f.Close()); err != nil {
+	unnamed := os.Remove(f.Name()) == nil
+	done = func() {
+		f.Close()
+		if !unnamed { // a system where an open file cannot be removed
+			os.Remove(f.Name())
+		}
+	}
+	if _, err := io.Copy(f, c.InOrStdin()); err != nil {
 		done()
 		return nil, err
 	}
-	logs[i].copy = f.Name()
+	logs[i].copy = f
 	return done, nil
 }
 
@@ -104,7 +107,14 @@ func (l *jobLog) open(c *cobra.Command, part console.LogPart) (io.ReadCloser, er
 	if l.pod != nil {
 		return l.pod.Open(c.Context(), part)
 	}
-	return openLog(l.path(), c.InOrStdin())
+	if l.copy != nil {
+		r, err := logtext.Plain(io.NewSectionReader(l.copy, 0, math.MaxInt64))
+		if err != nil {
+			return nil, unreadable(l.name, err)
+		}
+		return io.NopCloser(r), nil
+	}
+	return openLog(l.name, c.InOrStdin())
 }
 
 // openLog opens the log of a job: a file, also one that gzip compressed, or - for stdin.

@@ -156,17 +156,20 @@ func (f *trackFlags) table(c *cobra.Command, logs []jobLog) error {
 
 // lastLines follows the end of a log, or all of one that cannot be read from its end.
 func (l *jobLog) lastLines(c *cobra.Command) (*track.Tracker, error) {
-	if l.pod == nil && l.path() != "-" {
-		file, err := openLogFile(l.path())
-		if err != nil {
+	file := l.copy
+	if file == nil && l.pod == nil && l.name != "-" {
+		var err error
+		if file, err = openLogFile(l.name); err != nil {
 			return nil, err
 		}
 		defer file.Close()
+	}
+	if file != nil {
 		head := make([]byte, logtext.Head)
 		n, _ := file.ReadAt(head, 0)
 		if s, err := file.Stat(); err == nil && s.Mode().IsRegular() && !logtext.Compressed(head[:n]) {
 			if !logtext.IsText(head[:n]) {
-				return nil, unreadable(l.path(), logtext.ErrNotText)
+				return nil, unreadable(l.name, logtext.ErrNotText)
 			}
 			return track.Tail(file, s.Size(), tailBytes)
 		}
