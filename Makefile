@@ -8,7 +8,7 @@ DEMO     ?= out/demo
 OUT      ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help build devcluster kubectl up demo test test-devcluster test-full lint fmt generate web bench fuzz check clean
+.PHONY: help build gpu devcluster kubectl up demo test test-devcluster test-full lint fmt generate web bench fuzz check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -16,6 +16,12 @@ help: ## list the targets
 build: ## build bin/muster, and bin/kubectl-muster, the same as a plugin of kubectl
 	go build -o bin/ ./cmd/muster
 	ln -sf muster bin/kubectl-muster
+
+# A process whose LD_LIBRARY_PATH begins with bin/gpu can be paused: docs/pause.md.
+gpu: ## build bin/gpu/libcuda.so.1, which makes GPU work pausable (needs a C compiler)
+	mkdir -p bin/gpu
+	$(CC) -std=gnu11 -O2 -Wall -Wextra -fPIC -shared -fvisibility=hidden -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,-z,defs \
+		-o bin/gpu/libcuda.so.1 gpu/shim/shim.c gpu/shim/memory.c -ldl -lpthread
 
 # What Kubernetes says its version is: that of devcluster/go.mod.
 KUBERNETES = $(shell sed -nE 's/^\tk8s.io\/kubernetes (v[0-9.]+).*/\1/p' devcluster/go.mod)

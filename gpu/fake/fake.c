@@ -1,0 +1,580 @@
+// Copyright The Muster Authors. SPDX-License-Identifier: Apache-2.0
+
+// A driver without a GPU, for tests: libcuda.so.1 whose devices are the CPU's
+// memory. Physical memory is a memfd, a mapping is an mmap at a fixed address,
+// a stream is a queue with a thread, and kernels are the few built-in ones at
+// the end of this file. A GPU's memory is limited over all processes, as it is
+// on a real one.
+//
+// Environment: MUSTER_FAKE_GPU is the file through which processes share the
+// GPUs (without it each process has its own); MUSTER_FAKE_GPU_COUNT (1) and
+// MUSTER_FAKE_GPU_MIB (1024, each) are what there is.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "../shim/driver.h"
+
+enum { max_devices = 8, max_slots = 256, max_things = 65536, granularity = 2 << 20 };
+
+// --- devices and their memory
+
+// A slot is what one process holds on one device. The file is an array of them.
+struct slot {
+	int32_t pid, device;
+	uint64_t bytes;
+};
+static struct slot own_slots[max_slots], *slots = own_slots;
+static int slots_fd = -1;
+static int device_count;
+static uint64_t device_bytes;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // guards everything but the queues
+
+static uint64_t number(const char *name, uint64_t otherwise) {
+	const char *v = getenv(name);
+	return v && *v ? strtoull(v, NULL, 10) : otherwise;
+}
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static void open_devices(void) {
+	device_count = (int)number("MUSTER_FAKE_GPU_COUNT", 1);
+	if (device_count > max_devices)
+		device_count = max_devices;
+	device_bytes = number("MUSTER_FAKE_GPU_MIB", 1024) << 20;
+	const char *path = getenv("MUSTER_FAKE_GPU");
+	if (!path)
+		return;
+	slots_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	void *m = MAP_FAILED;
+	if (slots_fd >= 0 && !ftruncate(slots_fd, sizeof own_slots))
+		m = mmap(NULL, sizeof own_slots, PROT_READ | PROT_WRITE, MAP_SHARED, slots_fd, 0);
+	if (m == MAP_FAILED) {
+		fprintf(stderr, "fake GPU: %s: %s\n", path, strerror(errno));
+		exit(1);
+	}
+	slots = m;
+}
+
+// used is what all living processes hold on the device; slots of dead ones are freed.
+static uint64_t used(CUdevice device) {
+	uint64_t sum = 0;
+	for (int i = 0; i < max_slots; i++) {
+		if (slots[i].pid && kill(slots[i].pid, 0) && errno == ESRCH)
+			slots[i] = (struct slot){0};
+		if (slots[i].pid && slots[i].device == device)
+			sum += slots[i].bytes;
+	}
+	return sum;
+}
+
+// take adds bytes to what this process holds; 0: the device has no room. A negative number gives back.
+static int take(CUdevice device, int64_t bytes) {
+	int32_t pid = (int32_t)getpid();
+	struct slot *s = NULL;
+	if (slots_fd >= 0)
+		flock(slots_fd, LOCK_EX);
+	int fits = bytes <= 0 || used(device) + (uint64_t)bytes <= device_bytes;
+	for (int i = 0; fits && i < max_slots && !s; i++)
+		if (slots[i].pid == pid && slots[i].device == device)
+			s = &slots[i];
+	for (int i = 0; fits && i < max_slots && !s; i++)
+		if (!slots[i].pid)
+			s = &slots[i], *s = (struct slot){pid, device, 0};
+	if (s)
+		s->bytes += (uint64_t)bytes;
+	if (slots_fd >= 0)
+		flock(slots_fd, LOCK_UN);
+	return s != NULL;
+}
+
+// physical is memory made by cuMemCreate; it lives until it is released and no
+// mapping is left. mapping is a part of the address space.
+struct physical {
+	int fd, refs;
+	CUdevice device;
+	uint64_t size;
+};
+struct mapping {
+	uint64_t address, size;
+	struct physical *memory; // NULL: only reserved
+	int plain;               // by cuMemAlloc
+};
+static struct mapping mappings[max_things];
+static int mapping_count;
+
+static struct mapping *find(uint64_t address, int reserved) {
+	for (int i = 0; i < mapping_count; i++)
+		if (mappings[i].size && (mappings[i].memory == NULL) == reserved && address >= mappings[i].address && address - mappings[i].address < mappings[i].size)
+			return &mappings[i];
+	return NULL;
+}
+
+static struct mapping *new_mapping(struct mapping m) {
+	int i = 0;
+	while (i < mapping_count && mappings[i].size)
+		i++;
+	if (i == max_things)
+		return NULL;
+	if (i == mapping_count)
+		mapping_count++;
+	mappings[i] = m;
+	return &mappings[i];
+}
+
+static void drop(struct physical *m) {
+	if (--m->refs)
+		return;
+	close(m->fd);
+	take(m->device, -(int64_t)m->size);
+	free(m);
+}
+
+static CUresult create(struct physical **out, CUdevice device, uint64_t size) {
+	if (device < 0 || device >= device_count)
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (!take(device, (int64_t)size))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	struct physical *m = calloc(1, sizeof *m);
+	*m = (struct physical){memfd_create("fake-gpu", MFD_CLOEXEC), 1, device, size};
+	if (m->fd < 0 || ftruncate(m->fd, (off_t)size)) {
+		drop(m);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*out = m;
+	return CUDA_SUCCESS;
+}
+
+// --- contexts: one a device, and each thread has a current one
+
+struct CUctx_st { CUdevice device; };
+static struct CUctx_st contexts[max_devices];
+static __thread CUcontext current;
+
+MUSTER_EXPORT CUresult cuInit(unsigned flags) {
+	if (flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_once(&once, open_devices);
+	for (int i = 0; i < max_devices; i++)
+		contexts[i].device = i;
+	return device_count ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+}
+MUSTER_EXPORT CUresult cuDriverGetVersion(int *v) { return *v = 12080, CUDA_SUCCESS; }
+MUSTER_EXPORT CUresult cuDeviceGetCount(int *n) { return *n = device_count, CUDA_SUCCESS; }
+MUSTER_EXPORT CUresult cuDeviceGet(CUdevice *d, int i) { return i < 0 || i >= device_count ? CUDA_ERROR_INVALID_DEVICE : (*d = i, CUDA_SUCCESS); }
+MUSTER_EXPORT CUresult cuDeviceTotalMem_v2(size_t *n, CUdevice d) { return d < 0 || d >= device_count ? CUDA_ERROR_INVALID_DEVICE : (*n = device_bytes, CUDA_SUCCESS); }
+MUSTER_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) { return d < 0 || d >= device_count ? CUDA_ERROR_INVALID_DEVICE : (*c = &contexts[d], CUDA_SUCCESS); }
+MUSTER_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice d) { return d < 0 || d >= device_count ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS; }
+MUSTER_EXPORT CUresult cuCtxSetCurrent(CUcontext c) { return current = c, CUDA_SUCCESS; }
+MUSTER_EXPORT CUresult cuCtxGetCurrent(CUcontext *c) { return *c = current, CUDA_SUCCESS; }
+MUSTER_EXPORT CUresult cuCtxGetDevice(CUdevice *d) { return current ? (*d = current->device, CUDA_SUCCESS) : CUDA_ERROR_INVALID_CONTEXT; }
+MUSTER_EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
+	if (!current)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (slots_fd >= 0)
+		flock(slots_fd, LOCK_EX);
+	uint64_t n = used(current->device);
+	if (slots_fd >= 0)
+		flock(slots_fd, LOCK_UN);
+	if (free_bytes)
+		*free_bytes = device_bytes - n;
+	if (total)
+		*total = device_bytes;
+	return CUDA_SUCCESS;
+}
+
+// --- virtual memory
+
+MUSTER_EXPORT CUresult cuMemGetAllocationGranularity(size_t *out, const CUmemAllocationProp *prop, int option) {
+	(void)option;
+	return !prop || prop->type != 1 ? CUDA_ERROR_INVALID_VALUE : (*out = granularity, CUDA_SUCCESS);
+}
+
+static int nowhere(uint64_t address, uint64_t size, int fixed) {
+	return mmap((void *)address, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | fixed, -1, 0) == (void *)address;
+}
+
+MUSTER_EXPORT CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t alignment, CUdeviceptr hint, uint64_t flags) {
+	if (!out || !size || size % granularity || flags || alignment > granularity)
+		return CUDA_ERROR_INVALID_VALUE;
+	uint64_t at = hint;
+	// The hint is a wish: where it is taken, any address will do.
+	if (!at || !nowhere(at, size, MAP_FIXED_NOREPLACE)) {
+		char *p = mmap(NULL, size + granularity, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (p == MAP_FAILED)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		at = ((uint64_t)p + granularity - 1) / granularity * granularity;
+	}
+	pthread_mutex_lock(&lock);
+	int kept = new_mapping((struct mapping){.address = at, .size = size}) != NULL;
+	pthread_mutex_unlock(&lock);
+	*out = at;
+	return kept ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+MUSTER_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *h, size_t size, const CUmemAllocationProp *prop, uint64_t flags) {
+	if (!h || !size || size % granularity || flags || !prop || prop->type != 1 || prop->location.type != 1)
+		return CUDA_ERROR_INVALID_VALUE;
+	struct physical *m = NULL;
+	pthread_mutex_lock(&lock);
+	CUresult r = create(&m, prop->location.id, size);
+	pthread_mutex_unlock(&lock);
+	*h = (uint64_t)m;
+	return r;
+}
+
+MUSTER_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle h) {
+	if (!h)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&lock);
+	drop((struct physical *)h);
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+
+// map_at places memory at the address; without access until cuMemSetAccess.
+static CUresult map_at(uint64_t address, uint64_t size, struct physical *m, int protection, int plain) {
+	if (mmap((void *)address, size, protection, MAP_SHARED | MAP_FIXED, m->fd, 0) == MAP_FAILED)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (!new_mapping((struct mapping){address, size, m, plain}))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	m->refs++;
+	return CUDA_SUCCESS;
+}
+
+MUSTER_EXPORT CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle h, uint64_t flags) {
+	struct physical *m = (struct physical *)h;
+	if (!m || offset || flags || size != m->size || address % granularity)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&lock);
+	struct mapping *whole = find(address, 1);
+	CUresult r = CUDA_ERROR_INVALID_VALUE; // not reserved, or mapped already
+	if (whole && address + size <= whole->address + whole->size && !find(address, 0) && !find(address + size - 1, 0))
+		r = map_at(address, size, m, PROT_NONE, 0);
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+MUSTER_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *access, size_t count) {
+	pthread_mutex_lock(&lock);
+	struct mapping *m = find(address, 0);
+	int good = m && m->address == address && m->size == size && count == 1 && access->location.id == m->memory->device;
+	if (good)
+		mprotect((void *)address, size, access->flags == 3 ? PROT_READ | PROT_WRITE : PROT_NONE);
+	pthread_mutex_unlock(&lock);
+	return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult unmap_at(uint64_t address, uint64_t size, int plain) {
+	struct mapping *m = find(address, 0);
+	if (!m || m->address != address || (size && m->size != size) || m->plain != plain)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (plain)
+		munmap((void *)address, m->size);
+	else if (!nowhere(address, m->size, MAP_FIXED))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	drop(m->memory);
+	*m = (struct mapping){0};
+	return CUDA_SUCCESS;
+}
+
+MUSTER_EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
+	pthread_mutex_lock(&lock);
+	CUresult r = unmap_at(address, size, 0);
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+// --- plain memory
+
+MUSTER_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size) {
+	if (!out || !size)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!current)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	size = (size + granularity - 1) / granularity * granularity;
+	pthread_mutex_lock(&lock);
+	struct physical *m = NULL;
+	CUresult r = create(&m, current->device, size);
+	if (!r) {
+		void *at = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		r = at == MAP_FAILED ? CUDA_ERROR_OUT_OF_MEMORY : map_at((uint64_t)at, size, m, PROT_READ | PROT_WRITE, 1);
+		drop(m);
+		*out = (uint64_t)at;
+	}
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+MUSTER_EXPORT CUresult cuCtxSynchronize(void);
+MUSTER_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
+	CUresult r = cuCtxSynchronize();
+	pthread_mutex_lock(&lock);
+	if (!r)
+		r = unmap_at(address, 0, 1);
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+MUSTER_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr address) {
+	pthread_mutex_lock(&lock);
+	struct mapping *m = find(address, 0);
+	if (m && base)
+		*base = m->address;
+	if (m && size)
+		*size = m->size;
+	pthread_mutex_unlock(&lock);
+	return m ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+MUSTER_EXPORT CUresult cuMemHostRegister_v2(void *at, size_t size, unsigned flags) { return (void)flags, at && size ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
+MUSTER_EXPORT CUresult cuMemHostUnregister(void *at) { return at ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
+
+// --- streams
+
+enum { max_arguments = 8, max_queue = 1024 };
+struct work {
+	void (*run)(const uint64_t *a);
+	uint64_t arguments[max_arguments];
+};
+struct CUstream_st {
+	struct work queue[max_queue];
+	uint64_t put, taken, ended;
+	int closing;
+	CUdevice device;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	pthread_t thread;
+	struct CUstream_st *next;
+};
+static struct CUstream_st *streams; // all of them
+static CUstream default_stream[max_devices];
+static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void *serve(void *shared) {
+	CUstream s = shared;
+	pthread_mutex_lock(&s->lock);
+	for (;;) {
+		while (s->taken == s->put && !s->closing)
+			pthread_cond_wait(&s->changed, &s->lock);
+		if (s->taken == s->put)
+			break;
+		struct work w = s->queue[s->taken++ % max_queue];
+		pthread_mutex_unlock(&s->lock);
+		w.run(w.arguments);
+		pthread_mutex_lock(&s->lock);
+		s->ended++;
+		pthread_cond_broadcast(&s->changed);
+	}
+	pthread_mutex_unlock(&s->lock);
+	return NULL;
+}
+
+MUSTER_EXPORT CUresult cuStreamCreate(CUstream *out, unsigned flags) {
+	(void)flags;
+	if (!current)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	CUstream s = calloc(1, sizeof *s);
+	s->device = current->device;
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->changed, NULL);
+	sigset_t all, before;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	int failed = pthread_create(&s->thread, NULL, serve, s);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (failed)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	pthread_mutex_lock(&streams_lock);
+	s->next = streams;
+	streams = s;
+	pthread_mutex_unlock(&streams_lock);
+	*out = s;
+	return CUDA_SUCCESS;
+}
+
+static CUresult stream_of(CUstream *s) {
+	if (*s)
+		return CUDA_SUCCESS;
+	if (!current)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!default_stream[current->device]) {
+		CUresult r = cuStreamCreate(&default_stream[current->device], 0);
+		if (r)
+			return r;
+	}
+	*s = default_stream[current->device];
+	return CUDA_SUCCESS;
+}
+
+MUSTER_EXPORT CUresult cuStreamSynchronize(CUstream s) {
+	CUresult r = stream_of(&s);
+	if (r)
+		return r;
+	pthread_mutex_lock(&s->lock);
+	uint64_t until = s->put;
+	while (s->ended < until)
+		pthread_cond_wait(&s->changed, &s->lock);
+	pthread_mutex_unlock(&s->lock);
+	return CUDA_SUCCESS;
+}
+
+MUSTER_EXPORT CUresult cuStreamQuery(CUstream s) {
+	CUresult r = stream_of(&s);
+	if (r)
+		return r;
+	pthread_mutex_lock(&s->lock);
+	int ended = s->ended == s->put;
+	pthread_mutex_unlock(&s->lock);
+	return ended ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+MUSTER_EXPORT CUresult cuStreamIsCapturing(CUstream s, int *status) { return (void)s, *status = 0, CUDA_SUCCESS; }
+
+MUSTER_EXPORT CUresult cuCtxSynchronize(void) {
+	if (!current)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	pthread_mutex_lock(&streams_lock);
+	CUstream all = streams; // streams are added at the front and never freed before the process ends
+	pthread_mutex_unlock(&streams_lock);
+	for (CUstream s = all; s; s = s->next)
+		if (s->device == current->device)
+			cuStreamSynchronize(s);
+	return CUDA_SUCCESS;
+}
+
+MUSTER_EXPORT CUresult cuStreamDestroy_v2(CUstream s) {
+	if (!s)
+		return CUDA_ERROR_INVALID_HANDLE;
+	pthread_mutex_lock(&s->lock);
+	s->closing = 1;
+	pthread_cond_broadcast(&s->changed);
+	pthread_mutex_unlock(&s->lock);
+	pthread_join(s->thread, NULL);
+	return CUDA_SUCCESS;
+}
+
+static CUresult submit(CUstream s, struct work w) {
+	CUresult r = stream_of(&s);
+	if (r)
+		return r;
+	pthread_mutex_lock(&s->lock);
+	while (s->put - s->ended == max_queue)
+		pthread_cond_wait(&s->changed, &s->lock);
+	s->queue[s->put++ % max_queue] = w;
+	pthread_cond_broadcast(&s->changed);
+	pthread_mutex_unlock(&s->lock);
+	return CUDA_SUCCESS;
+}
+
+static CUresult submit_and_wait(struct work w) {
+	CUresult r = submit(NULL, w);
+	return r ? r : cuStreamSynchronize(NULL);
+}
+
+static void copy(const uint64_t *a) { memmove((void *)a[0], (const void *)a[1], a[2]); }
+static void set8(const uint64_t *a) { memset((void *)a[0], (int)a[1], a[2]); }
+static void set32(const uint64_t *a) {
+	for (uint64_t i = 0; i < a[2]; i++)
+		((uint32_t *)a[0])[i] = (uint32_t)a[1];
+}
+static void call(const uint64_t *a) { ((void (*)(void *))a[0])((void *)a[1]); }
+
+#define COPY(to, from, n) ((struct work){copy, {(uint64_t)(to), (uint64_t)(from), (n)}})
+MUSTER_EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t n) { return submit_and_wait(COPY(to, from, n)); }
+MUSTER_EXPORT CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t n) { return submit_and_wait(COPY(to, from, n)); }
+MUSTER_EXPORT CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t n) { return submit_and_wait(COPY(to, from, n)); }
+MUSTER_EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, CUstream s) { return submit(s, COPY(to, from, n)); }
+MUSTER_EXPORT CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t n, CUstream s) { return submit(s, COPY(to, from, n)); }
+MUSTER_EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s) { return submit(s, COPY(to, from, n)); }
+MUSTER_EXPORT CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char v, size_t n) { return submit_and_wait((struct work){set8, {to, v, n}}); }
+MUSTER_EXPORT CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char v, size_t n, CUstream s) { return submit(s, (struct work){set8, {to, v, n}}); }
+MUSTER_EXPORT CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned v, size_t n) { return submit_and_wait((struct work){set32, {to, v, n}}); }
+MUSTER_EXPORT CUresult cuMemsetD32Async(CUdeviceptr to, unsigned v, size_t n, CUstream s) { return submit(s, (struct work){set32, {to, v, n}}); }
+MUSTER_EXPORT CUresult cuLaunchHostFunc(CUstream s, void (*f)(void *), void *data) { return submit(s, (struct work){call, {(uint64_t)f, (uint64_t)data}}); }
+
+// --- kernels
+
+// step(state, words, seed): one step of something that depends on every bit of the state.
+static void step(const uint64_t *a) {
+	uint64_t *state = (uint64_t *)a[0];
+	uint64_t carry = a[2];
+	for (uint64_t i = 0; i < a[1]; i++) {
+		carry = (carry ^ state[i]) * 0xff51afd7ed558ccdull + i;
+		state[i] = carry ^ carry >> 29;
+	}
+}
+
+// meet(file, ranks): a collective. It ends when the kernel has begun on every
+// rank; file is host memory that the ranks share, with a counter.
+static void meet(const uint64_t *a) {
+	uint64_t *counter = (uint64_t *)a[0];
+	uint64_t mine = __atomic_add_fetch(counter, 1, __ATOMIC_SEQ_CST);
+	uint64_t round = (mine + a[1] - 1) / a[1] * a[1];
+	while (__atomic_load_n(counter, __ATOMIC_SEQ_CST) < round)
+		usleep(100);
+}
+
+struct CUfunc_st {
+	const char *name;
+	void (*run)(const uint64_t *);
+	int arguments;
+};
+static struct CUfunc_st kernels[] = {{"step", step, 3}, {"meet", meet, 2}};
+static int module; // there is one, with all of them
+
+MUSTER_EXPORT CUresult cuModuleLoadData(CUmodule *m, const void *image) { return (void)image, *m = (CUmodule)&module, CUDA_SUCCESS; }
+MUSTER_EXPORT CUresult cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name) {
+	for (size_t i = 0; m == (CUmodule)&module && i < sizeof kernels / sizeof *kernels; i++)
+		if (!strcmp(kernels[i].name, name))
+			return *f = &kernels[i], CUDA_SUCCESS;
+	return CUDA_ERROR_NOT_FOUND;
+}
+
+MUSTER_EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s, void **arguments, void **extra) {
+	(void)shared;
+	if (!f || !gx || !gy || !gz || !bx || !by || !bz || !arguments || extra)
+		return CUDA_ERROR_INVALID_VALUE;
+	struct work w = {.run = f->run};
+	for (int i = 0; i < f->arguments; i++)
+		w.arguments[i] = *(uint64_t *)arguments[i];
+	return submit(s, w);
+}
+
+// --- names
+
+MUSTER_EXPORT CUresult cuGetErrorName(CUresult r, const char **out) {
+	*out = r == CUDA_SUCCESS ? "CUDA_SUCCESS" : r == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_UNKNOWN";
+	return CUDA_SUCCESS;
+}
+
+MUSTER_EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **out, int version, uint64_t flags, int *status);
+
+MUSTER_EXPORT CUresult cuGetProcAddress(const char *symbol, void **out, int version, uint64_t flags) {
+	return cuGetProcAddress_v2(symbol, out, version, flags, NULL);
+}
+
+// As the real driver: the plain name gives the version that the caller was built for.
+MUSTER_EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **out, int version, uint64_t flags, int *status) {
+	(void)version, (void)flags;
+	static void *self;
+	Dl_info info;
+	if (!self && dladdr((void *)cuGetProcAddress_v2, &info))
+		self = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+	char name[128];
+	snprintf(name, sizeof name, "%s_v2", symbol);
+	*out = dlsym(self, name);
+	if (!*out)
+		*out = dlsym(self, symbol);
+	if (status)
+		*status = *out ? 0 : 1;
+	return *out ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}

@@ -1,0 +1,163 @@
+// Copyright The Muster Authors. SPDX-License-Identifier: Apache-2.0
+
+// A program that uses a GPU, for tests. It reads commands from standard input
+// and answers each with one line:
+//
+//	alloc BYTES             -> alloc N ADDRESS, or error N
+//	free N                  -> free
+//	use N OFFSET BYTES      -> use: the memory stub, if there is one
+//	train N BYTES STEPS     -> step K after every tenth step, then sum X
+//	sum N BYTES             -> sum X, over the bytes
+//	meet FILE RANKS TIMES   -> met, after so many collectives
+//	calls TIMES             -> ns X, what a launch call takes
+//	left                    -> left BYTES, of the GPU
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../shim/driver.h"
+
+// The driver's functions are found as the CUDA runtime finds them.
+static CUresult (*get)(const char *, void **, int, uint64_t, int *);
+static void *must(const char *name) {
+	void *p = NULL;
+	if (get(name, &p, 12080, 0, NULL) || !p) {
+		printf("no %s\n", name);
+		exit(1);
+	}
+	return p;
+}
+static void check(CUresult r, const char *what) {
+	if (r) {
+		printf("%s: error %d\n", what, r);
+		exit(1);
+	}
+}
+
+static CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **);
+static CUresult (*wait_for)(CUstream);
+static CUresult (*copy_out)(void *, CUdeviceptr, size_t);
+static CUfunction step, meet;
+static CUstream stream;
+static CUdeviceptr memory[64];
+static int count;
+
+static uint64_t sum(CUdeviceptr at, size_t n) {
+	uint64_t *host = malloc(n), h = 0;
+	check(copy_out(host, at, n), "cuMemcpyDtoH");
+	for (size_t i = 0; i < n / 8; i++)
+		h = (h ^ host[i]) * 0x9e3779b97f4a7c15ull, h ^= h >> 31;
+	free(host);
+	return h;
+}
+
+static void run(CUfunction f, void **arguments) { check(launch(f, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL), "cuLaunchKernel"); }
+
+static void train(CUdeviceptr at, uint64_t bytes, uint64_t steps) {
+	uint64_t words = bytes / 8;
+	for (uint64_t k = 1; k <= steps; k++) {
+		void *arguments[] = {&at, &words, &k};
+		run(step, arguments);
+		if (k % 10 == 0) {
+			check(wait_for(stream), "cuStreamSynchronize");
+			printf("step %" PRIu64 "\n", k);
+		}
+	}
+	check(wait_for(stream), "cuStreamSynchronize");
+	printf("sum %016" PRIx64 "\n", sum(at, bytes));
+}
+
+static void meet_others(const char *path, uint64_t ranks, uint64_t times) {
+	int fd = open(path, O_RDWR);
+	uint64_t shared = (uint64_t)mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if ((void *)shared == MAP_FAILED) {
+		printf("%s: cannot be mapped\n", path);
+		exit(1);
+	}
+	for (uint64_t i = 0; i < times; i++) {
+		void *arguments[] = {&shared, &ranks};
+		run(meet, arguments);
+		check(wait_for(stream), "cuStreamSynchronize");
+	}
+	printf("met\n");
+}
+
+static void calls(uint64_t times) {
+	struct timespec a, b;
+	uint64_t none = 0, nothing = 0, seed = 0;
+	void *arguments[] = {&none, &nothing, &seed};
+	clock_gettime(CLOCK_MONOTONIC, &a);
+	for (uint64_t i = 0; i < times; i++)
+		launch(NULL, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL); // refused at once: only the way there counts
+	clock_gettime(CLOCK_MONOTONIC, &b);
+	printf("ns %.1f\n", ((double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec)) / (double)times);
+}
+
+int main(void) {
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+	if (!driver) {
+		printf("%s\n", dlerror());
+		return 1;
+	}
+	*(void **)&get = dlsym(driver, "cuGetProcAddress_v2");
+	CUcontext context;
+	check(((CUresult(*)(unsigned))must("cuInit"))(0), "cuInit");
+	check(((CUresult(*)(CUcontext *, CUdevice))must("cuDevicePrimaryCtxRetain"))(&context, 0), "cuDevicePrimaryCtxRetain");
+	check(((CUresult(*)(CUcontext))must("cuCtxSetCurrent"))(context), "cuCtxSetCurrent");
+	check(((CUresult(*)(CUstream *, unsigned))must("cuStreamCreate"))(&stream, 1), "cuStreamCreate");
+	CUmodule module;
+	check(((CUresult(*)(CUmodule *, const void *))must("cuModuleLoadData"))(&module, ""), "cuModuleLoadData");
+	CUresult (*function)(CUfunction *, CUmodule, const char *) = must("cuModuleGetFunction");
+	check(function(&step, module, "step"), "step");
+	check(function(&meet, module, "meet"), "meet");
+	launch = must("cuLaunchKernel"), wait_for = must("cuStreamSynchronize"), copy_out = must("cuMemcpyDtoH");
+	CUresult (*alloc)(CUdeviceptr *, size_t) = must("cuMemAlloc");
+	CUresult (*set)(CUdeviceptr, unsigned char, size_t) = must("cuMemsetD8");
+	CUresult (*release)(CUdeviceptr) = must("cuMemFree");
+	CUresult (*info)(size_t *, size_t *) = must("cuMemGetInfo");
+	int (*use)(uint64_t, uint64_t) = (int (*)(uint64_t, uint64_t))dlsym(driver, "gpustub_alloc");
+	printf("ready %d\n", getpid());
+
+	char line[4096], path[4000];
+	uint64_t a, b, c;
+	while (fgets(line, sizeof line, stdin)) {
+		CUresult r;
+		if (sscanf(line, "alloc %" SCNu64, &a) == 1 && count < 64) {
+			if (!(r = alloc(&memory[count], a)))
+				r = set(memory[count], (unsigned char)(count + 1), a);
+			if (r)
+				printf("error %d\n", r);
+			else
+				printf("alloc %d %" PRIx64 "\n", count, memory[count]), count++;
+		} else if (sscanf(line, "free %" SCNu64, &a) == 1 && a < 64) {
+			check(release(memory[a]), "cuMemFree");
+			printf("free\n");
+		} else if (sscanf(line, "use %" SCNu64 " %" SCNu64 " %" SCNu64, &a, &b, &c) == 3 && a < 64 && use) {
+			check(use(memory[a] + b, c), "gpustub_alloc");
+			printf("use\n");
+		} else if (sscanf(line, "train %" SCNu64 " %" SCNu64 " %" SCNu64, &a, &b, &c) == 3 && a < 64) {
+			train(memory[a], b, c);
+		} else if (sscanf(line, "sum %" SCNu64 " %" SCNu64, &a, &b) == 2 && a < 64) {
+			printf("sum %016" PRIx64 "\n", sum(memory[a], b));
+		} else if (sscanf(line, "meet %3999s %" SCNu64 " %" SCNu64, path, &a, &b) == 3) {
+			meet_others(path, a, b);
+		} else if (sscanf(line, "calls %" SCNu64, &a) == 1) {
+			calls(a);
+		} else if (!strncmp(line, "left", 4)) {
+			size_t free_bytes = 0;
+			check(info(&free_bytes, NULL), "cuMemGetInfo");
+			printf("left %zu\n", free_bytes);
+		} else {
+			printf("not understood: %s", line);
+		}
+	}
+	return 0;
+}

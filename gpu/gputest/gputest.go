@@ -1,0 +1,167 @@
+// Package gputest runs programs on GPUs that are the CPU's memory, for tests: it
+// builds the shim, the driver of gpu/fake and the program gpu/fake/trainer.c.
+package gputest
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+)
+
+type built struct{ dir string }
+
+func (b built) shim() string    { return filepath.Join(b.dir, "shim") }
+func (b built) fake() string    { return filepath.Join(b.dir, "fake") }
+func (b built) trainer() string { return filepath.Join(b.dir, "trainer") }
+
+var build = sync.OnceValues(func() (built, error) {
+	_, this, _, _ := runtime.Caller(0)
+	source := filepath.Dir(filepath.Dir(this))
+	dir, err := os.MkdirTemp("", "gputest")
+	b := built{dir}
+	if err != nil {
+		return b, err
+	}
+	library := []string{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden",
+		"-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic", "-Wl,-z,defs", "-o"}
+	for _, command := range [][]string{
+		append(library, filepath.Join(b.shim(), "libcuda.so.1"), "shim/shim.c", "shim/memory.c", "-ldl", "-lpthread"),
+		append(library, filepath.Join(b.fake(), "libcuda.so.1"), "fake/fake.c", "-ldl", "-lpthread"),
+		{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", b.trainer(), "fake/trainer.c", "-ldl"},
+	} {
+		for _, folder := range []string{b.shim(), b.fake()} {
+			if err := os.MkdirAll(folder, 0o700); err != nil {
+				return b, err
+			}
+		}
+		c := exec.Command("cc", command...)
+		c.Dir = source
+		if out, err := c.CombinedOutput(); err != nil {
+			return b, fmt.Errorf("%v: %w\n%s", c.Args, err, out)
+		}
+	}
+	return b, nil
+})
+
+// Main runs the tests of a package, and removes what was built for them.
+func Main(m *testing.M) {
+	code := m.Run()
+	if b, _ := build(); b.dir != "" {
+		os.RemoveAll(b.dir)
+	}
+	os.Exit(code)
+}
+
+// Node is a machine with one GPU.
+type Node struct {
+	Dir string // of the control pages
+	b   built
+	gpu string
+	mib int
+}
+
+// NewNode returns a node whose GPU has so many MiB. The test is skipped without a C compiler.
+func NewNode(tb testing.TB, mib int) *Node {
+	tb.Helper()
+	if _, err := exec.LookPath("cc"); err != nil || runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		tb.Skip("this test needs Linux on x86-64, and a C compiler to build the shim")
+	}
+	b, err := build()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return &Node{Dir: tb.TempDir(), b: b, gpu: filepath.Join(tb.TempDir(), "gpu"), mib: mib}
+}
+
+// Program is a trainer that runs on a node.
+type Program struct {
+	PID   int
+	tb    testing.TB
+	c     *exec.Cmd
+	in    io.WriteCloser
+	lines *bufio.Scanner
+}
+
+// Start starts a program, with the shim, and ends it with the test.
+func (n *Node) Start(tb testing.TB) *Program {
+	tb.Helper()
+	return n.start(tb, "LD_LIBRARY_PATH="+n.b.shim(), "MUSTER_GPU_DIR="+n.Dir, "MUSTER_GPU_DRIVER="+filepath.Join(n.b.fake(), "libcuda.so.1"))
+}
+
+// StartPlain starts a program as it runs without Muster.
+func (n *Node) StartPlain(tb testing.TB) *Program {
+	tb.Helper()
+	return n.start(tb, "LD_LIBRARY_PATH="+n.b.fake())
+}
+
+func (n *Node) start(tb testing.TB, environment ...string) *Program {
+	tb.Helper()
+	p := &Program{tb: tb, c: exec.Command(n.b.trainer())}
+	p.c.Env = append(environment, "MUSTER_FAKE_GPU="+n.gpu, fmt.Sprintf("MUSTER_FAKE_GPU_MIB=%d", n.mib))
+	p.c.Stderr = os.Stderr
+	var err error
+	if p.in, err = p.c.StdinPipe(); err != nil {
+		tb.Fatal(err)
+	}
+	out, err := p.c.StdoutPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p.lines = bufio.NewScanner(out)
+	if err := p.c.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	p.PID = p.c.Process.Pid
+	tb.Cleanup(p.Kill)
+	if line := p.Line(); !strings.HasPrefix(line, "ready ") {
+		tb.Fatalf("the program said %q", line)
+	}
+	return p
+}
+
+// Kill ends the program as kill -9 does.
+func (p *Program) Kill() {
+	p.c.Process.Kill()
+	p.c.Wait()
+}
+
+// Send gives the program a command, of those in trainer.c.
+func (p *Program) Send(format string, a ...any) {
+	p.tb.Helper()
+	if _, err := fmt.Fprintf(p.in, format+"\n", a...); err != nil {
+		p.tb.Fatal(err)
+	}
+}
+
+// Line is the next line that the program prints.
+func (p *Program) Line() string {
+	p.tb.Helper()
+	if !p.lines.Scan() {
+		p.tb.Fatal("the program ended")
+	}
+	return p.lines.Text()
+}
+
+// Do gives the program a command and returns its next line.
+func (p *Program) Do(format string, a ...any) string {
+	p.tb.Helper()
+	p.Send(format, a...)
+	return p.Line()
+}
+
+// Until reads lines up to one with the prefix, and returns the rest of it.
+func (p *Program) Until(prefix string) string {
+	p.tb.Helper()
+	for {
+		if rest, ok := strings.CutPrefix(p.Line(), prefix); ok {
+			return rest
+		}
+	}
+}

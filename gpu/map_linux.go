@@ -1,0 +1,38 @@
+package gpu
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func mapFile(f *os.File) ([]byte, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() != pageSize {
+		return nil, fmt.Errorf("expected a file of %d bytes; found %d", pageSize, info.Size())
+	}
+	return unix.Mmap(int(f.Fd()), 0, pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+}
+
+func unmapFile(data []byte) { unix.Munmap(data) }
+
+func lockFile(f *os.File) error {
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return ErrBusy
+	}
+	return nil
+}
+
+// wake lets the shim look at a word at once; without it, it looks every 200 ms.
+func wake(word *uint32) {
+	const futexWake = 1
+	unix.Syscall(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, math.MaxInt32)
+}
+
+func errnoText(n uint32) string { return unix.Errno(n).Error() }

@@ -1,0 +1,17 @@
+//go:build !linux
+
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"os"
+)
+
+func mapFile(*os.File) ([]byte, error) {
+	return nil, errors.New("GPU work can be paused on Linux only")
+}
+func unmapFile([]byte)          {}
+func lockFile(*os.File) error   { return nil }
+func wake(*uint32)              {}
+func errnoText(n uint32) string { return fmt.Sprintf("error %d", n) }

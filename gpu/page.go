@@ -1,0 +1,244 @@
+package gpu
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unsafe"
+)
+
+// The layout of a page, and the numbers in it: gpu/shim/page.h.
+const (
+	pageSize    = 4096
+	pageMagic   = 0x5047554d
+	pageVersion = 1
+
+	atPID, atGate, atCommand, atOp, atDone, atResult, atState      = 8, 12, 16, 20, 24, 28, 32
+	atInFlight, atUntracked, atErrno                               = 36, 40, 44
+	atLease, atStarted, atReserved, atActive, atWaited, atReopened = 48, 56, 64, 72, 80, 88
+)
+
+// Gate says whether calls that use the GPU go on.
+type Gate uint32
+
+const (
+	Open   Gate = 0
+	Closed Gate = 1 // they wait; who closed it may open it
+	Sealed Gate = 2 // they wait; the memory is being copied, or is gone
+)
+
+// Command is what the shim carries out.
+type Command uint32
+
+const (
+	Save    Command = 1 // copy the memory in use to a file, and release the GPU's
+	Restore Command = 2 // the way back; the gate is closed then
+)
+
+// Results of a command other than those of the CUDA driver.
+const (
+	resultOutOfMemory = 2
+	resultCancelled   = 10001
+	resultCorrupt     = 10002
+	resultFile        = 10003
+)
+
+var (
+	// ErrGone is what has become of a process that ended, or was never there.
+	ErrGone = errors.New("the process has ended")
+	// ErrNoPage is a process that runs without the shim, or with another folder.
+	ErrNoPage = errors.New("the process does not run with Muster's libcuda.so.1, or has not called cuInit yet")
+	// ErrCancelled is a save during which the gate was opened.
+	ErrCancelled = errors.New("the pause was given up, or its lease ran out")
+	// ErrNoMemory is a restore for which the GPU has no room. It may be tried again.
+	ErrNoMemory = errors.New("the GPU has too little free memory")
+	// ErrDamaged is a restore whose file is not what was saved. The process cannot go on.
+	ErrDamaged = errors.New("the saved memory is damaged")
+	// ErrBusy is a page at which another command is at work.
+	ErrBusy = errors.New("another command is at work on it")
+)
+
+// Page is the control page of one process.
+type Page struct {
+	PID  int
+	dir  string
+	file *os.File
+	data []byte
+}
+
+// List returns the IDs of the processes that have a page in the folder, in
+// ascending order. A folder that does not exist has none.
+func List(dir string) ([]int, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), ".page")
+		if pid, err := strconv.Atoi(name); ok && err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids, nil
+}
+
+// OpenPage maps the page of a process: ErrNoPage if it has none, ErrGone if the
+// process has ended, whose files are then removed.
+func OpenPage(dir string, pid int) (*Page, error) {
+	path := filepath.Join(dir, strconv.Itoa(pid)+".page")
+	started, err := startTime(pid)
+	if err != nil {
+		removeFiles(dir, pid)
+		return nil, ErrGone
+	}
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, ErrNoPage
+	}
+	if err != nil {
+		return nil, err
+	}
+	data, err := mapFile(file)
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	p := &Page{PID: pid, dir: dir, file: file, data: data}
+	switch {
+	case binary.NativeEndian.Uint32(data) != pageMagic || p.load(atPID) != uint32(pid):
+		err = fmt.Errorf("%s: expected the control page of process %d; found something else", path, pid)
+	case p.load(4) != pageVersion:
+		err = fmt.Errorf("%s: expected version %d; found %d: the process runs with the libcuda.so.1 of another version of Muster", path, pageVersion, p.load(4))
+	case p.load64(atStarted) != started:
+		// The process of this page has ended, and its ID is another one's now.
+		removeFiles(dir, pid)
+		err = ErrNoPage
+	}
+	if err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Close unmaps the page, and ends Lock.
+func (p *Page) Close() {
+	unmapFile(p.data)
+	p.file.Close()
+}
+
+// Lock lets only one command at a time change the page: ErrBusy. A command that dies gives it back.
+func (p *Page) Lock() error { return lockFile(p.file) }
+
+// Alive says whether the process still runs.
+func (p *Page) Alive() bool {
+	started, err := startTime(p.PID)
+	return err == nil && started == p.load64(atStarted)
+}
+
+// Gate is the gate's state.
+func (p *Page) Gate() Gate { return Gate(p.load(atGate)) }
+
+// IsSaved says whether the process's memory is in the file and not on the GPU.
+func (p *Page) IsSaved() bool { return p.load(atState) == 1 }
+
+// InFlight is the number of calls that have passed the gate and have not returned.
+func (p *Page) InFlight() int { return int(p.load(atInFlight)) }
+
+// Untracked is the number of allocations that the shim did not make. They stay on the GPU.
+func (p *Page) Untracked() int { return int(p.load(atUntracked)) }
+
+// Reserved is the GPU memory that the shim holds for the process, in bytes; while it is saved, held before.
+func (p *Page) Reserved() int64 { return int64(p.load64(atReserved)) }
+
+// Active is what of it was in use and was copied at the last save, in bytes.
+func (p *Page) Active() int64 { return int64(p.load64(atActive)) }
+
+// SetLease lets the shim end the pause by itself after d; with 0, never.
+func (p *Page) SetLease(d time.Duration) {
+	until := uint64(0)
+	if d > 0 {
+		until = uint64(time.Now().Add(d).UnixMilli())
+	}
+	atomic.StoreUint64(p.word64(atLease), until)
+}
+
+// CloseGate closes an open gate, and says whether it was open.
+func (p *Page) CloseGate() bool {
+	was := atomic.CompareAndSwapUint32(p.word(atGate), uint32(Open), uint32(Closed))
+	wake(p.word(atGate))
+	return was
+}
+
+// OpenGate opens a closed gate, and says whether it was closed. A sealed one stays.
+func (p *Page) OpenGate() bool {
+	atomic.AddUint32(p.word(atReopened), 1) // before: the shim compares it, to know whether the gate was closed all the time
+	was := atomic.CompareAndSwapUint32(p.word(atGate), uint32(Closed), uint32(Open))
+	wake(p.word(atGate))
+	return was
+}
+
+// Idle says whether the shim has ended the last command.
+func (p *Page) Idle() bool { return p.load(atCommand) == p.load(atDone) }
+
+// Start gives the shim a command. The page is idle.
+func (p *Page) Start(c Command) {
+	atomic.StoreUint32(p.word(atOp), uint32(c))
+	atomic.AddUint32(p.word(atCommand), 1)
+	wake(p.word(atCommand))
+}
+
+// Result is how the last command ended.
+func (p *Page) Result() error {
+	switch r := p.load(atResult); r {
+	case 0:
+		return nil
+	case resultOutOfMemory:
+		return ErrNoMemory
+	case resultCancelled:
+		return ErrCancelled
+	case resultCorrupt:
+		return fmt.Errorf("%s: %w", filepath.Join(p.dir, strconv.Itoa(p.PID)+".data"), ErrDamaged)
+	case resultFile:
+		return fmt.Errorf("%s: %s", filepath.Join(p.dir, strconv.Itoa(p.PID)+".data"), errnoText(p.load(atErrno)))
+	default:
+		return fmt.Errorf("the CUDA driver returned error %d", r)
+	}
+}
+
+func (p *Page) word(at int) *uint32   { return (*uint32)(unsafe.Pointer(&p.data[at])) }
+func (p *Page) word64(at int) *uint64 { return (*uint64)(unsafe.Pointer(&p.data[at])) }
+func (p *Page) load(at int) uint32    { return atomic.LoadUint32(p.word(at)) }
+func (p *Page) load64(at int) uint64  { return atomic.LoadUint64(p.word64(at)) }
+func removeFiles(dir string, pid int) {
+	for _, suffix := range []string{".page", ".page.tmp", ".data", ".data.tmp"} {
+		os.Remove(filepath.Join(dir, strconv.Itoa(pid)+suffix))
+	}
+}
+
+// startTime is field 22 of /proc/PID/stat, in ticks since the machine's start:
+// with its ID it names a process for good. A process that has ended and waits for its parent is gone.
+func startTime(pid int) (uint64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, ErrGone
+	}
+	after := string(text[strings.LastIndexByte(string(text), ')')+1:]) // the name may have spaces and brackets
+	fields := strings.Fields(after)
+	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
+		return 0, ErrGone
+	}
+	return strconv.ParseUint(fields[19], 10, 64)
+}
