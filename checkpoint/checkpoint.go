@@ -1,0 +1,226 @@
+// Package checkpoint pauses and resumes processes that use a GPU, several as
+// one: all are paused, or all go on (FlowGPU, §4; docs/adr/0022).
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/muster-sched/muster/gpu"
+)
+
+// Phase is how far a process is on the way to being paused.
+type Phase string
+
+// The phases, in order. A process moves to a neighbour, in both directions.
+const (
+	Running Phase = "Running"
+	Gated   Phase = "Gated" // its calls of the driver wait; its memory is on the GPU
+	Saved   Phase = "Saved" // its memory is on the host, and the GPU's is released
+)
+
+func (p Phase) order() int {
+	return map[Phase]int{Running: 0, Gated: 1, Saved: 2}[p]
+}
+
+// Backend moves processes of this node between phases.
+type Backend interface {
+	// Phase observes the process; gpu.ErrGone if it has ended.
+	Phase(pid int) (Phase, error)
+	// Step moves the process to the phase, which is its own, and then nothing
+	// happens, or a neighbour. The context bounds it: a step that did not end
+	// leaves the process in the phase that it was in. Until Keep, the process
+	// goes on by itself if nothing is done for the time of the lease.
+	Step(ctx context.Context, pid int, to Phase) error
+	// Keep lets a saved process stay so for any time.
+	Keep(pid int) error
+}
+
+// Options say how long, and how often, Pause tries.
+type Options struct {
+	Timeout time.Duration // of one try, and of giving it up
+	Retries int           // tries after the first
+	Backoff time.Duration // before the first retry; each further one waits twice as long, at most 10 s
+}
+
+// UnpausableError is a pause that was given up. All processes go on.
+type UnpausableError struct {
+	Tries int
+	Cause error // of the last try
+}
+
+func (e *UnpausableError) Error() string {
+	return fmt.Sprintf("cannot be paused (%d tries; all processes go on): %v", e.Tries, e.Cause)
+}
+
+func (e *UnpausableError) Unwrap() error { return e.Cause }
+
+// Pause pauses all processes, or lets all go on. Ranks of one job are paused
+// together: a rank that waits for another one in a collective does not come to
+// rest while the other one is paused. It is then tried again, at another moment
+// of the job. A process that is paused already stays so.
+//
+//  1. The gates of all close, and the calls in flight return.
+//  2. All are saved.
+//  3. All are kept. A caller that dies before leaves leases, which run out.
+func Pause(ctx context.Context, b Backend, pids []int, o Options) error {
+	var running []int
+	for _, pid := range pids {
+		phase, err := b.Phase(pid)
+		if err != nil {
+			return of(pid, err)
+		}
+		if phase != Saved {
+			running = append(running, pid)
+		}
+	}
+	wait := o.Backoff
+	for try := 1; ; try++ {
+		err := pauseOnce(ctx, b, running, o.Timeout)
+		if err == nil {
+			return nil
+		}
+		// An interrupted caller leaves no process behind: the way back has a context of its own.
+		back, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Timeout)
+		undo := each(running, func(pid int) error { return ifAlive(walk(back, b, pid, Running)) })
+		cancel()
+		if undo != nil {
+			return fmt.Errorf("cannot be paused: %w; and not all go on: %w", err, undo)
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("interrupted; all processes go on: %w", ctx.Err())
+		}
+		if try > o.Retries || !mayHelp(err) {
+			return &UnpausableError{try, err}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, 10*time.Second)
+	}
+}
+
+// mayHelp says whether another try may end otherwise.
+func mayHelp(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, gpu.ErrCancelled)
+}
+
+func pauseOnce(ctx context.Context, b Backend, pids []int, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for _, to := range []Phase{Gated, Saved} {
+		if err := each(pids, func(pid int) error { return b.Step(ctx, pid, to) }); err != nil {
+			return err
+		}
+	}
+	return each(pids, b.Keep)
+}
+
+// Resume lets all processes go on, or none: where one cannot, as the GPU has too
+// little memory, those that could are saved again, before any of their calls goes on.
+func Resume(ctx context.Context, b Backend, pids []int, timeout time.Duration) error {
+	var paused []int
+	for _, pid := range pids {
+		phase, err := b.Phase(pid)
+		if err != nil {
+			return of(pid, err)
+		}
+		if phase == Saved {
+			paused = append(paused, pid)
+		}
+	}
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err := each(paused, func(pid int) error { return walk(limited, b, pid, Gated) })
+	if err == nil {
+		return each(pids, func(pid int) error { return walk(limited, b, pid, Running) })
+	}
+	back, cancelBack := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancelBack()
+	undo := each(paused, func(pid int) error {
+		if err := walk(back, b, pid, Saved); err != nil {
+			return ifAlive(err)
+		}
+		return ifAlive(b.Keep(pid))
+	})
+	if undo != nil {
+		return fmt.Errorf("%w; and not all are paused again: %w", err, undo)
+	}
+	return err
+}
+
+// walk moves a process to the phase, step by step.
+func walk(ctx context.Context, b Backend, pid int, to Phase) error {
+	for {
+		phase, err := b.Phase(pid)
+		if err != nil || phase == to {
+			return err
+		}
+		next := Gated // between the two others
+		if phase == Gated {
+			next = to
+		}
+		if err := b.Step(ctx, pid, next); err != nil {
+			return err
+		}
+	}
+}
+
+// ifAlive forgets that a process has ended: it holds nothing, and there is nothing to undo.
+func ifAlive(err error) error {
+	if errors.Is(err, gpu.ErrGone) {
+		return nil
+	}
+	return err
+}
+
+// each calls f for all processes at the same time, and returns the errors in the order of the processes.
+func each(pids []int, f func(int) error) error {
+	errs := make([]error, len(pids))
+	var all sync.WaitGroup
+	for i, pid := range pids {
+		all.Go(func() { errs[i] = of(pid, f(pid)) })
+	}
+	all.Wait()
+	var found []error
+	for _, err := range errs {
+		if err != nil {
+			found = append(found, err)
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return &rankErrors{found}
+}
+
+// rankErrors is what went wrong on several ranks, on one line.
+type rankErrors struct{ errs []error }
+
+func (e *rankErrors) Error() string {
+	const shown = 3
+	text := ""
+	for i, err := range e.errs {
+		if i == shown {
+			return fmt.Sprintf("%s; and %d more", text, len(e.errs)-shown)
+		}
+		if i > 0 {
+			text += "; "
+		}
+		text += err.Error()
+	}
+	return text
+}
+
+func (e *rankErrors) Unwrap() []error { return e.errs }
+
+func of(pid int, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("process %d: %w", pid, err)
+}

@@ -1,0 +1,152 @@
+package checkpoint_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-sched/muster/checkpoint"
+	"github.com/muster-sched/muster/gpu"
+)
+
+// scripted is a backend of processes 1 to n, in which one call of one process fails.
+type scripted struct {
+	mu     sync.Mutex
+	phases map[int]checkpoint.Phase
+	kept   map[int]bool
+	calls  map[int]int
+	pid    int // whose call
+	call   int // with this number
+	fails  error
+}
+
+func newScripted(n int, phase checkpoint.Phase) *scripted {
+	s := &scripted{phases: map[int]checkpoint.Phase{}, kept: map[int]bool{}, calls: map[int]int{}}
+	for pid := 1; pid <= n; pid++ {
+		s.phases[pid] = phase
+	}
+	return s
+}
+
+func (s *scripted) Phase(pid int) (checkpoint.Phase, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	phase, ok := s.phases[pid]
+	if !ok {
+		return "", gpu.ErrGone
+	}
+	return phase, nil
+}
+
+// fail says whether this call fails, and lets the process die if that is how.
+func (s *scripted) fail(pid int) error {
+	if _, ok := s.phases[pid]; !ok {
+		return gpu.ErrGone
+	}
+	s.calls[pid]++
+	if pid != s.pid || s.calls[pid] != s.call {
+		return nil
+	}
+	if errors.Is(s.fails, gpu.ErrGone) {
+		delete(s.phases, pid)
+	}
+	return s.fails
+}
+
+func (s *scripted) Step(_ context.Context, pid int, to checkpoint.Phase) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.fail(pid); err != nil {
+		return err
+	}
+	between := s.phases[pid] == checkpoint.Gated || to == checkpoint.Gated || s.phases[pid] == to
+	if !between {
+		return fmt.Errorf("a step from %s to %s", s.phases[pid], to)
+	}
+	s.phases[pid], s.kept[pid] = to, false
+	return nil
+}
+
+func (s *scripted) Keep(pid int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.fail(pid); err != nil {
+		return err
+	}
+	s.kept[pid] = true
+	return nil
+}
+
+// all says whether all living processes are in the phase; paused ones are kept.
+func (s *scripted) all(phase checkpoint.Phase) bool {
+	for pid, p := range s.phases {
+		if p != phase || s.kept[pid] != (phase == checkpoint.Saved) {
+			return false
+		}
+	}
+	return true
+}
+
+var faults = []error{errors.New("the disk is full"), context.DeadlineExceeded, gpu.ErrCancelled, gpu.ErrGone, gpu.ErrNoMemory}
+
+// Whatever fails, of whichever process: all that live are paused, or all go on.
+func TestAllOrNone(t *testing.T) {
+	o := checkpoint.Options{Timeout: time.Second, Retries: 1, Backoff: time.Nanosecond}
+	paused, refused := 0, 0
+	for call := 1; call <= 7; call++ {
+		for pid := 1; pid <= 3; pid++ {
+			for _, fault := range faults {
+				s := newScripted(3, checkpoint.Running)
+				s.pid, s.call, s.fails = pid, call, fault
+				err := checkpoint.Pause(ctx, s, []int{1, 2, 3}, o)
+				want := checkpoint.Running
+				if err == nil {
+					want = checkpoint.Saved
+					paused++
+				} else {
+					refused++
+				}
+				if !s.all(want) {
+					t.Errorf("call %d of process %d: %v: Pause: %v: %v, kept %v", call, pid, fault, err, s.phases, s.kept)
+				}
+			}
+		}
+	}
+	if paused == 0 || refused == 0 {
+		t.Errorf("%d pauses, %d refusals: the faults do not reach both ends", paused, refused)
+	}
+}
+
+// The same for resume; what fails after the first gate has opened leaves gates to
+// open, which a second call does.
+func TestResumeAllOrNone(t *testing.T) {
+	for call := 1; call <= 2; call++ {
+		for pid := 1; pid <= 3; pid++ {
+			for _, fault := range faults {
+				s := newScripted(3, checkpoint.Saved)
+				for pid := range s.phases {
+					s.kept[pid] = true
+				}
+				s.pid, s.call, s.fails = pid, call, fault
+				err := checkpoint.Resume(ctx, s, []int{1, 2, 3}, time.Second)
+				switch {
+				case err == nil && !s.all(checkpoint.Running):
+					t.Errorf("call %d of process %d: %v: %v", call, pid, fault, s.phases)
+				case err != nil && call == 1 && !s.all(checkpoint.Saved):
+					t.Errorf("call %d of process %d: %v: Resume: %v: %v, kept %v", call, pid, fault, err, s.phases, s.kept)
+				case err != nil && call == 2:
+					var living []int
+					for pid := range s.phases {
+						living = append(living, pid)
+					}
+					if err := checkpoint.Resume(ctx, s, living, time.Second); err != nil || !s.all(checkpoint.Running) {
+						t.Errorf("call %d of process %d: %v: again: %v: %v", call, pid, fault, err, s.phases)
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,212 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/muster-sched/muster/gpu"
+)
+
+// Shim is the backend over gpu/shim: it pauses processes that run with Muster's libcuda.so.1.
+type Shim struct {
+	Dir   string        // of the control pages
+	Lease time.Duration // after which a process goes on by itself, unless it is kept
+
+	mu    sync.Mutex
+	pages map[int]*gpu.Page // locked for this backend until Close
+}
+
+// Close lets other commands change the processes.
+func (s *Shim) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.pages {
+		p.Close()
+	}
+	s.pages = nil
+}
+
+// Status is what is known about a process.
+type Status struct {
+	PID       int   `json:"pid"`
+	Phase     Phase `json:"phase"`
+	Reserved  int64 `json:"reservedBytes"`  // of GPU memory; while it is paused, what it takes to resume
+	Active    int64 `json:"activeBytes"`    // copied at the last pause
+	Untracked int   `json:"untrackedCount"` // allocations that stay on the GPU
+}
+
+// Status observes a process.
+func (s *Shim) Status(pid int) (Status, error) {
+	p, done, err := s.observe(pid)
+	if err != nil {
+		return Status{}, err
+	}
+	defer done()
+	return Status{pid, phaseOf(p), p.Reserved(), p.Active(), p.Untracked()}, nil
+}
+
+// Phase observes a process.
+func (s *Shim) Phase(pid int) (Phase, error) {
+	st, err := s.Status(pid)
+	return st.Phase, err
+}
+
+func phaseOf(p *gpu.Page) Phase {
+	switch {
+	case p.IsSaved():
+		return Saved
+	case p.Gate() == gpu.Open:
+		return Running
+	}
+	return Gated
+}
+
+// observe gives the page that the backend holds, or opens one without a lock.
+func (s *Shim) observe(pid int) (*gpu.Page, func(), error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.pages[pid]; p != nil {
+		if !p.Alive() {
+			return nil, nil, gpu.ErrGone
+		}
+		return p, func() {}, nil
+	}
+	p, err := gpu.OpenPage(s.Dir, pid)
+	if err != nil {
+		return nil, nil, err
+	}
+	return p, p.Close, nil
+}
+
+// hold gives the page, locked until Close.
+func (s *Shim) hold(pid int) (*gpu.Page, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.pages[pid]; p != nil {
+		return p, nil
+	}
+	p, err := gpu.OpenPage(s.Dir, pid)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Lock(); err != nil {
+		p.Close()
+		return nil, err
+	}
+	if s.pages == nil {
+		s.pages = map[int]*gpu.Page{}
+	}
+	s.pages[pid] = p
+	return p, nil
+}
+
+// Step moves a process to the phase, its own or a neighbour.
+func (s *Shim) Step(ctx context.Context, pid int, to Phase) error {
+	p, err := s.hold(pid)
+	if err != nil {
+		return err
+	}
+	// What an earlier command began ends first, unless opening the gate is what ends it.
+	if to != Running {
+		if err := until(ctx, p, "the command before to end", p.Idle); err != nil {
+			return err
+		}
+	}
+	from := phaseOf(p)
+	if d := from.order() - to.order(); d > 1 || d < -1 {
+		return fmt.Errorf("from phase %s: expected one step; found %s", from, to)
+	}
+	switch {
+	case to == Running:
+		return open(ctx, p)
+	case from == Running && to == Gated:
+		p.SetLease(s.Lease)
+		p.CloseGate()
+		return drained(ctx, p)
+	case from == Gated && to == Gated:
+		return drained(ctx, p)
+	case from == Gated && to == Saved:
+		p.SetLease(s.Lease)
+		return command(ctx, p, gpu.Save)
+	case from == Saved && to == Gated:
+		p.SetLease(s.Lease)
+		err := command(ctx, p, gpu.Restore)
+		if errors.Is(err, gpu.ErrNoMemory) || errors.Is(err, gpu.ErrDamaged) {
+			p.SetLease(0) // it was paused for any time, and still is
+		}
+		return err
+	}
+	return nil
+}
+
+// Keep ends the lease of a saved process.
+func (s *Shim) Keep(pid int) error {
+	p, err := s.hold(pid)
+	if err != nil {
+		return err
+	}
+	p.SetLease(0)
+	if !p.IsSaved() {
+		return gpu.ErrCancelled // its lease had run out
+	}
+	return nil
+}
+
+// open opens the gate. While the memory is being copied that is not possible;
+// the process is then saved, and its next phase is the caller's to see.
+func open(ctx context.Context, p *gpu.Page) error {
+	for p.Gate() != gpu.Open {
+		if p.OpenGate() {
+			return nil
+		}
+		if err := until(ctx, p, "its memory to be copied", func() bool { return p.Gate() != gpu.Sealed || p.Idle() }); err != nil {
+			return err
+		}
+		if p.IsSaved() {
+			return nil
+		}
+	}
+	return nil
+}
+
+func drained(ctx context.Context, p *gpu.Page) error {
+	if err := until(ctx, p, "its calls in flight to return", func() bool { return p.Gate() == gpu.Open || p.InFlight() == 0 }); err != nil {
+		return err
+	}
+	if p.Gate() == gpu.Open {
+		return gpu.ErrCancelled
+	}
+	return nil
+}
+
+func command(ctx context.Context, p *gpu.Page, c gpu.Command) error {
+	p.Start(c)
+	what := "its GPU work to end and its memory to be copied"
+	if c == gpu.Restore {
+		what = "its memory to be restored"
+	}
+	if err := until(ctx, p, what, p.Idle); err != nil {
+		return err
+	}
+	return p.Result()
+}
+
+// until waits for a state of the page.
+func until(ctx context.Context, p *gpu.Page, what string, done func() bool) error {
+	pause := 20 * time.Microsecond
+	for !done() {
+		if !p.Alive() {
+			return gpu.ErrGone
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w", what, ctx.Err())
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, 5*time.Millisecond)
+	}
+	return nil
+}
