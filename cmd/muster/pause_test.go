@@ -1,0 +1,83 @@
+package main
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/muster-sched/muster/checkpoint"
+	"github.com/muster-sched/muster/gpu/gputest"
+)
+
+// A user lists a process, pauses it, uses its memory, and resumes it.
+func TestPauseAndResume(t *testing.T) {
+	n := gputest.NewNode(t, 64)
+	t.Setenv("MUSTER_GPU_DIR", n.Dir)
+	muster := func(code int, args ...string) (stdout, stderr string) {
+		t.Helper()
+		var out, problem strings.Builder
+		if got := run(args, strings.NewReader(""), &out, &problem); got != code {
+			t.Fatalf("muster %v: exit code %d; expected %d\n%s%s", args, got, code, out.String(), problem.String())
+		}
+		return out.String(), problem.String()
+	}
+	if out, _ := muster(0, "pause", "--list"); !strings.Contains(out, "No process in") {
+		t.Error(out)
+	}
+	p, other := n.Start(t), n.Start(t)
+	pid := strconv.Itoa(p.PID)
+	p.Do("alloc %d", 48<<20)
+	sum := p.Do("sum 0 %d", 48<<20)
+	if out, _ := muster(0, "pause", "--list"); !strings.Contains(out, pid+"  Running    48 MiB") {
+		t.Error(out)
+	}
+	if out, _ := muster(0, "pause", pid); !strings.Contains(out, pid+"  Saved    48 MiB  48 MiB          0\n") || !strings.Contains(out, "GB/s") {
+		t.Error(out)
+	}
+	if out, _ := muster(0, "pause", pid); !strings.Contains(out, "Saved") { // again: nothing happens
+		t.Error(out)
+	}
+	out, _ := muster(0, "pause", "--list", "--json")
+	var st checkpoint.Status
+	if err := json.Unmarshal([]byte(strings.SplitAfter(out, "\n")[0]), &st); err != nil || !strings.Contains(out, `"phase":"Saved"`) {
+		t.Errorf("%s: %v", out, err)
+	}
+	other.Do("alloc %d", 32<<20)
+	if _, problem := muster(1, "resume", pid); !strings.Contains(problem, "too little free memory: pause or end what uses it") {
+		t.Error(problem)
+	}
+	muster(0, "pause", strconv.Itoa(other.PID))
+	if out, _ := muster(0, "resume", pid); !strings.Contains(out, pid+"  Running") {
+		t.Error(out)
+	}
+	if got := p.Do("sum 0 %d", 48<<20); got != sum {
+		t.Errorf("%s before, %s after", sum, got)
+	}
+}
+
+func TestPauseOfWhatCannotBePaused(t *testing.T) {
+	t.Setenv("MUSTER_GPU_DIR", t.TempDir())
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"pause", 2, "expected a PID"},
+		{"pause x", 2, `expected the ID of a process, such as 4711; found "x"`},
+		{"pause -- -3", 2, `found "-3"`},
+		{"pause 7 7", 2, "found 7 twice"},
+		{"pause 7 --timeout 0", 2, "--timeout: expected more than 0"},
+		{"pause 7 --retries=-1", 2, "--retries: expected 0 or more; found -1"},
+		{"pause --list 7", 2, "--list: expected no PID with it"},
+		{"resume", 2, "expected a PID"},
+		{"pause 1", 1, "process 1: the process does not run with Muster's libcuda.so.1"},
+		{"resume 999999999", 1, "process 999999999: the process has ended"},
+	} {
+		var out, problem strings.Builder
+		code := run(strings.Fields(c.args), strings.NewReader(""), &out, &problem)
+		if code != c.code || !strings.Contains(problem.String(), c.want) || strings.Count(problem.String(), "\n") != 1 {
+			t.Errorf("muster %s: exit code %d, %q", c.args, code, problem.String())
+		}
+	}
+}
