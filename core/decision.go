@@ -23,7 +23,8 @@ const (
 	// there and, when that is ready, to end the one that runs. The pod holds both places until
 	// [PodMoved] or [MoveFailed], or until something else stops it.
 	Migrate
-	// Resume asks to let Pods go on that are on standby: their GPUs are free again.
+	// Resume asks to let Pods go on whose GPUs are free again: pods on standby, for the reason [StandbyReturns], or all pods of a
+	// suspended job, on the devices that they left.
 	Resume
 	// Hold says that no pod of the job starts until [JobReleased]: it failed, and would fail again. Its owner should be told.
 	Hold
@@ -33,11 +34,15 @@ const (
 	Cordon
 	// Uncordon asks to let Node take pods again.
 	Uncordon
+	// Suspend asks to suspend Pods, which are all pods of the job, for the good of job For: to free their GPUs and keep their
+	// processes, with an image of the GPUs' memory for which the nodes have room. The engine counts them on their GPUs until
+	// [PodsGone]. If a pod cannot be suspended, [PodEnded] says that it failed. See [Suspension].
+	Suspend
 	numOps
 )
 
 // Ops names what decisions ask for, in their order.
-var Ops = [numOps]string{"bind", "evict", "requeue", "reject", "wake", "migrate", "resume", "hold", "restart", "cordon", "uncordon"}
+var Ops = [numOps]string{"bind", "evict", "requeue", "reject", "wake", "migrate", "resume", "hold", "restart", "cordon", "uncordon", "suspend"}
 
 func (o Op) String() string {
 	return Ops[o]
@@ -182,6 +187,8 @@ const (
 	// MaxRunning: the queue, one above it, or the job's user there runs as many jobs, or as many GPUs, as
 	// the queue's bounds allow.
 	MaxRunning
+	// Suspended: the job is suspended and waits for its GPUs, or was for too long and is stopped: see [Preempt].MaxSuspended.
+	Suspended
 	numReasons
 )
 
@@ -190,7 +197,7 @@ var reasonNames = [numReasons]string{
 	"PriorityPreemption", "QuotaReclaim", "FairShareReclaim", "BackfillPreemption", "LeaseOver", "Requested", "Defragmentation", "Consolidation", "StaleGang", "Diagnosed", "Suspect", "Passed", "PackingCancelled", "MemberLost", "Held",
 	"QuotaExceeded", "NoNode", "Resources", "Stranded", "InsufficientCPU", "InsufficientMemory", "InsufficientPods", "InsufficientOther",
 	"TopologyTooTight", "Affinity", "HeldBack", "BackOff", "Victims", "MinRuntime", "ExceedsQuota", "StandbyReturns",
-	"MustNotBorrow", "HPExpected", "MaxRunning",
+	"MustNotBorrow", "HPExpected", "MaxRunning", "Suspended",
 }
 
 func (r Reason) String() string { return reasonNames[r] }

@@ -40,6 +40,7 @@ type Engine struct {
 	nominations  nominations
 	moves        moves
 	standbys     standbys
+	suspensions  suspensions
 	packs        packs
 	staleGangs   staleGangs
 	wanted       wanted
@@ -97,6 +98,7 @@ func New(c Config) (*Engine, error) {
 	}
 	e.affinities = affinities{state, e.placer, map[string][]repulsion{}}
 	e.nominations = nominations{Engine: e, plans: map[cluster.NodeID][]planned{}}
+	e.suspensions.Engine = e
 	e.moves.Engine, e.standbys.Engine, e.packs.Engine, e.staleGangs.Engine = e, e, e, e
 	e.expected.slot = c.Policy.Spot.Period / slots
 	e.recovery = recoveries{

@@ -67,7 +67,7 @@ type (
 	//
 	// A gang that runs takes the pods in one by one, within the domain that it requires, and
 	// goes on until a failure leaves it with fewer pods than its minimum. A gang of which nothing
-	// runs starts whole. The job keeps its place in the order.
+	// runs starts whole. The job keeps its place in the order. A job that is suspended takes none.
 	PodsAdded struct {
 		Job  string
 		Task Task
@@ -98,7 +98,7 @@ type (
 		Job   string
 		Since Time
 	}
-	// PodsGone reports that evicted pods have left their nodes. Nil Pods means all pods that a
+	// PodsGone reports that evicted pods have left their nodes, or that suspended ones have given up their GPUs. Nil Pods means all pods that a
 	// decision evicted or stopped.
 	PodsGone struct {
 		Job  string

@@ -209,6 +209,14 @@ func (j *job) old() int {
 // why says why pods of the job wait. The reasons are in the order in which a pass would find
 // them.
 func (q *Inquiry) why(j *job) (Reason, string) {
+	if j.suspended != nil {
+		return Suspended, j.suspended.text(q.e)
+	}
+	return q.whyNotStarted(j)
+}
+
+// whyNotStarted is why for a job that is not suspended.
+func (q *Inquiry) whyNotStarted(j *job) (Reason, string) {
 	// 1. It is in no class: it is not tried at all.
 	switch {
 	case j.restarts() && j.nomination.lead == j.nomination:

@@ -242,7 +242,7 @@ func (f *forecaster) start(j *job, t Time, strict *bool) bool {
 	f.units.compile(j.class)
 	w := f.units.prepare(j)
 	u := w.unit
-	if _, crowded := w.crowded(); crowded || w.overrun() {
+	if _, crowded := w.crowded(); crowded || w.overrun() || j.suspended != nil {
 		return false
 	}
 	*strict = f.policy.Queueing.Mode == StrictFIFO

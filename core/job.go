@@ -156,6 +156,8 @@ type Job struct {
 	// Sharing says with what other jobs it may share its GPUs; the zero value: with none. Under a policy that packs, such a job
 	// takes no [PodsAdded] and no [JobRelabelled]. See [Packing].
 	Sharing Sharing
+	// Suspend says what it takes to suspend the job; the zero value: it cannot be. See [Suspension].
+	Suspend Suspension
 	// StaleGrace is the [RequeuePolicy.StaleGrace] of the gang, where it is not 0; negative: it is never
 	// stopped for that.
 	StaleGrace Time

@@ -80,7 +80,7 @@ func (ps *pass) repairFor(first []*job) {
 
 // planForLease makes a plan for a job in place of pods that have run for their lease, and reports whether it did.
 func (ps *pass) planForLease(j *job) bool {
-	if j.NeverPreempts || j.nomination != nil || ps.now < ps.mayEvictFrom(j) {
+	if j.NeverPreempts || j.nomination != nil || j.suspended != nil || ps.now < ps.mayEvictFrom(j) {
 		return false
 	}
 	ps.units.compile(j.class)

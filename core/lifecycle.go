@@ -32,13 +32,16 @@ func CheckJob(j *Job) error {
 	for _, d := range [...]struct {
 		name string
 		is   Time
-	}{{"grace period of a stale gang", max(j.StaleGrace, 0)}, {"estimate", j.Estimate}, {"checkpoint interval", j.Checkpoint}, {"minimum run time", j.MinRuntime}} {
+	}{{"grace period of a stale gang", max(j.StaleGrace, 0)}, {"estimate", j.Estimate}, {"checkpoint interval", j.Checkpoint}, {"minimum run time", j.MinRuntime}, {"time to suspend it", j.Suspend.Pause}, {"time to resume it", j.Suspend.Resume}} {
 		if err := checkDuration(j.Name, d.name, d.is); err != nil {
 			return err
 		}
 	}
 	if c := j.Topology.Closeness; c < 0 || c > MaxCloseness {
 		return fmt.Errorf("job %s: closeness %s, expected 0..%d", j.Name, FormatCloseness(c), MaxCloseness/1000)
+	}
+	if j.Suspend.HostMemMiB < 0 || j.Suspend.HostMemMiB > MaxAmount {
+		return fmt.Errorf("job %s: an image of %d MiB, expected 0..%d", j.Name, j.Suspend.HostMemMiB, MaxAmount)
 	}
 	rigid, pods := false, 0
 	for i := range j.Tasks {
@@ -232,6 +235,9 @@ func (e *Engine) end(name string) error {
 	e.longTerm.ended(j)
 	e.nominations.denominate(j)
 	e.nominations.passOn(j)
+	if j.suspended != nil {
+		e.suspensions.forget(j)
+	}
 	e.requestedNoLonger(j)
 	for i := range j.pods {
 		if p := &j.pods[i]; p.state == podRunning || p.state == podLeaving {
@@ -262,6 +268,9 @@ func (e *Engine) release(j *job, i int, to podState) {
 	e.state.Gone(o, p.alloc.Node)
 	e.packs.released(j)
 	e.unbook(j, p, to)
+	if to == podWaiting {
+		e.suspensions.paused(j, i)
+	}
 	e.nominations.settleNode(p.alloc.Node)
 }
 
@@ -341,12 +350,21 @@ func (e *Engine) podEnded(now Time, ev PodEnded, unbound bool) error {
 		return fmt.Errorf("job %s has no pod %d", ev.Job, ev.Pod)
 	}
 	p := &j.pods[ev.Pod]
+	e.suspensions.drop(j, "a pod of it ended")
 	if p.from() != nil {
 		e.nominations.stayGone(j, ev.Pod)
 	}
+	held := j.holds(ev.Pod)
+	e.suspensions.gone(j, ev.Pod)
+	e.suspensions.settle(j)
+	e.state.Commit()
 	switch p.state {
 	case podRunning, podLeaving:
 	case podWaiting, podHeld, podPlanned:
+		if ev.Failed && held {
+			e.requeueIfGone(j, now)
+			return nil
+		}
 		if ev.Failed {
 			return fmt.Errorf("pod %d of job %s is not running", ev.Pod, ev.Job)
 		}
@@ -456,7 +474,7 @@ func (e *Engine) breakGang(j *job, why Reason, detail string) {
 func (e *Engine) tellBroken() {
 	for _, d := range e.ending {
 		j := e.jobs.byName[d.Job]
-		d.Pods = slices.DeleteFunc(d.Pods, func(p Placement) bool { return j.pods[p.Pod].state != podLeaving })
+		d.Pods = slices.DeleteFunc(d.Pods, func(p Placement) bool { return j.pods[p.Pod].state != podLeaving && !j.holds(p.Pod) })
 		for k := range d.Pods {
 			i := d.Pods[k].Pod
 			if m := j.pods[i].move(); m != nil {
@@ -474,6 +492,7 @@ func (e *Engine) tellBroken() {
 // requeueIfGone puts a job's waiting pods back in the queue; those of a broken gang once no
 // pod of it is left on a node.
 func (e *Engine) requeueIfGone(j *job, now Time) {
+	e.suspensions.settle(j)
 	if j.Gang && !j.begun && j.count[podLeaving] > 0 {
 		return
 	}
@@ -500,7 +519,7 @@ func (e *Engine) podsGone(now Time, ev PodsGone) error {
 		return err
 	}
 	for _, i := range ev.Pods {
-		if i < 0 || i >= len(j.pods) || j.pods[i].state != podLeaving && j.pods[i].from() == nil {
+		if i < 0 || i >= len(j.pods) || j.pods[i].state != podLeaving && j.pods[i].from() == nil && !(j.holds(i) && j.suspended.over) {
 			return fmt.Errorf("pod %d of job %s was not told to leave", i, ev.Job)
 		}
 	}
@@ -509,7 +528,7 @@ func (e *Engine) podsGone(now Time, ev PodsGone) error {
 	gone := ev.Pods
 	if gone == nil {
 		for i := range j.pods {
-			if j.pods[i].from() != nil || j.pods[i].state == podLeaving && !ends(e.ending, j, i) {
+			if j.pods[i].from() != nil || (j.pods[i].state == podLeaving || j.holds(i) && j.suspended.over) && !ends(e.ending, j, i) {
 				gone = append(gone, i)
 			}
 		}
@@ -521,10 +540,18 @@ func (e *Engine) podsGone(now Time, ev PodsGone) error {
 			e.vacated(j, i)
 			continue
 		}
+		if j.holds(i) {
+			e.suspensions.gone(j, i)
+			continue
+		}
 		evicted = evicted || p.leavingFor() != nil && p.leavingFor().job != j
 		e.release(j, i, podWaiting)
 	}
 	e.state.Commit()
+	if j.suspended != nil {
+		e.suspensions.settle(j)
+		evicted = j.suspended == nil // it has lost its work
+	}
 	if evicted {
 		e.requeueLast(j, now)
 	}
@@ -548,7 +575,7 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	if err != nil {
 		return err
 	}
-	if ev.Pod < 0 || ev.Pod >= len(j.pods) || j.pods[ev.Pod].state != podWaiting {
+	if ev.Pod < 0 || ev.Pod >= len(j.pods) || j.pods[ev.Pod].state != podWaiting || j.suspended != nil {
 		return fmt.Errorf("job %s has no waiting pod %d", ev.Job, ev.Pod)
 	}
 	if ev.Started > now || ev.Started < -MaxTime {
@@ -676,7 +703,8 @@ func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 		return fmt.Errorf("job %s has no task %q", ev.Job, ev.Task)
 	}
 
-	// 1. The pods on nodes, and those for which places are kept, lose their old labels there.
+	// 1. The pods on nodes, and those for which places are kept, lose their old labels there. A suspended job has no labels.
+	e.suspensions.drop(j, "its labels changed")
 	e.waiting.dequeue(j)
 	if j.restarts() {
 		e.nominations.denominate(j) // its place was chosen for the old ones

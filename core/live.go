@@ -131,7 +131,8 @@ type job struct {
 	notBefore Time
 	delay     *delay // nil if nothing put it off
 	// begun says that the gang has its minimum: further pods start one by one.
-	begun bool
+	begun     bool
+	suspended *suspended // nil if it is not
 	// service is what it has received and deserved; nil unless the policy asks for that.
 	service *service
 	// backfilled says that it started past an earlier job that waited.

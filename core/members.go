@@ -24,6 +24,9 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 	// 1. The role. MinPods 0 stands for all pods: from now on the number is named, so that a
 	// gang that runs does not need those that join it. The tasks are cloned, as the driver may
 	// still use them.
+	if j.suspended != nil {
+		return fmt.Errorf("job %s is suspended", ev.Job)
+	}
 	if j.count[podWaiting]+j.count[podHeld]+j.count[podPlanned] == 0 {
 		j.since = now
 	}

@@ -65,6 +65,7 @@ func (e *Engine) changeNode(now Time, n Node) error {
 	if changed, err := e.state.ChangeNode(id, n); err != nil || !changed {
 		return err
 	}
+	e.suspensions.dropOn(id, "node "+n.Name+" has changed")
 	// Plans were made for the node as it was: it may have moved, or have less room now.
 	e.nominations.holdsChanged()
 	e.nominations.dropPlans(id, false, now)
@@ -107,7 +108,8 @@ func (e *Engine) loseNode(now Time, name string) error {
 	if err != nil {
 		return err
 	}
-	// 1. Plans that count on the node are given up first: then no place there is kept.
+	// 1. Plans that count on the node are given up first: then no place there is kept. Nor does a suspended job have its home there.
+	e.suspensions.dropOn(id, "node "+name+" is lost")
 	e.nominations.dropPlans(id, false, now)
 	e.moves.abandonOn(id, false)
 	e.standbys.lost(id, now)
@@ -130,8 +132,10 @@ func (e *Engine) loseNode(now Time, name string) error {
 		if p.from() != nil { // its place elsewhere is kept
 			e.unbookOld(j, p)
 		} else {
+			e.suspensions.lost(j, int(h.Owner.Pod))
 			e.unbook(j, p, podWaiting)
 		}
+		e.suspensions.settle(j)
 	}
 
 	// 3. When the pods of all jobs are off the node, gangs with fewer pods than their minimum

@@ -183,6 +183,9 @@ func (c *class) head() *job { return c.jobs.items[0] }
 
 // enqueue puts a job with waiting pods among the waiting.
 func (w *waiting) enqueue(j *job, now Time) {
+	if j.suspended != nil && j.suspended.over {
+		return
+	}
 	if j.class != nil || j.held || w.pausing(j) || j.count[podWaiting] == 0 || j.Gang && j.nomination != nil {
 		return
 	}

@@ -236,6 +236,8 @@ type Preempt struct {
 	// bound. A plan that is larger has an interval alone.
 	Budget   int
 	Interval Time
+	// MaxSuspended is how long a job stays suspended at most, before it is evicted; 0: none is suspended. See [Suspension].
+	MaxSuspended Time
 	// BudgetTimeout is how long reclaim waits for disruption budgets that refuse an eviction, before it
 	// overrides them; 0: not at all. The engine does not use it: drivers do.
 	BudgetTimeout Time

@@ -47,7 +47,7 @@ import "github.com/muster-sched/muster/core/cluster"
 // says that the job is the first one and has waited for longer than Backfill allows. It
 // reports whether it made one.
 func (ps *pass) evictFor(j candidate, head bool) bool {
-	if j.NeverPreempts || j.restarts() {
+	if j.NeverPreempts || j.restarts() || j.suspended != nil {
 		return false
 	}
 	if j.nomination != nil && j.nomination.room {

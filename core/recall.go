@@ -138,6 +138,11 @@ func (ns *nominations) holdsPlans(node cluster.NodeID, but *eviction) bool {
 	for _, l := range gone {
 		ns.state.Remove(l.Owner, l.node)
 	}
+	for _, l := range gone { // a suspended job leaves its images
+		if j := ns.jobs.slots[l.Job]; j.suspended != nil && !j.suspended.over {
+			ns.suspensions.hold(j, int(l.Pod))
+		}
+	}
 	ok := true
 	for _, l := range ns.plans[node] {
 		j := l.nomination.job

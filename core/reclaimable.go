@@ -64,7 +64,7 @@ func (c *entitlement) listPods(k *cohort) {
 			if len(u.uses) > 0 && c.ledger.LimitsGPUs() {
 				out.gpu = u.job.gpu(p)
 			}
-			if !u.job.Gang || p.started == u.job.started {
+			if (!u.job.Gang || p.started == u.job.started) && (c.policy.Preempt.MaxSuspended == 0 || u.job.Suspend.HostMemMiB == 0) {
 				out.loses = u.job.gpu(p)
 			}
 			k.pods[of] = append(k.pods[of], out)

@@ -27,6 +27,7 @@ func (e *Engine) Decide(now Time) []Decision {
 	e.unowned.lend()
 	e.recovery.run(now)
 	e.staleGangs.stop(now)
+	e.suspensions.run(now)
 	e.tellBroken()
 	e.moves.tell()
 	e.nominations.restartAsked()
@@ -68,6 +69,8 @@ func (e *Engine) Decide(now Time) []Decision {
 			ps.inOrder()
 		}
 	}
+
+	e.suspensions.decide(now)
 
 	// 5. Pods move so that whole nodes are free. What waits has had its turn: it starts on what
 	// is free now.
@@ -278,6 +281,9 @@ func (ps *pass) reactivateOne(c *class) {
 // mayStart reports whether a job of the class may find room, or enough to evict. False is
 // certain, true is not.
 func (ps *pass) mayStart(c *class) bool {
+	if c.head().suspended != nil {
+		return true
+	}
 	ps.units.compile(c)
 	j := ps.units.prepare(c.head())
 	return ps.placer.MayFit(j.unit) || ps.packs.any(c.head()) || ps.planner.mayEvict(j, false) || ps.mayConsolidate(j)
@@ -407,6 +413,9 @@ func (ps *pass) try(c *class, j *job, b bound) bool {
 	}
 	if ps.settle(c, j) {
 		return false
+	}
+	if j.suspended != nil {
+		return ps.resumeAtHome(c, j, b)
 	}
 	w := ps.units.prepare(j)
 	u := w.unit

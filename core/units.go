@@ -237,7 +237,7 @@ func (us *units) classOf(j *job) classID {
 			id.models = strings.Join(models, "|")
 		}
 		constrained := t.Others != nil || t.Selector != nil || t.AnyOf != nil || t.Tolerations != nil || !plain(t)
-		if !constrained && j.Topology.none() && left == nil {
+		if !constrained && j.Topology.none() && left == nil && j.suspended == nil {
 			return id
 		}
 	}
@@ -247,6 +247,9 @@ func (us *units) classOf(j *job) classID {
 	// may start anywhere, and the other one still waits.
 	var b strings.Builder
 	fmt.Fprintf(&b, "%+v", j.Topology)
+	if j.suspended != nil {
+		fmt.Fprintf(&b, " suspended %d", j.slot)
+	}
 	if home, ok := us.home(j); ok {
 		fmt.Fprintf(&b, " in %d", home)
 	}

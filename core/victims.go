@@ -706,13 +706,22 @@ func (pl *planner) useful(j, v *job, p *pod, overrun bool) bool {
 func (pl *planner) costOf(v *job, now Time, pod int) int64 {
 	switch pl.policy.Preempt.Victims {
 	case LeastWorkPerGPU:
-		lost, gpu := v.lost(now, pod)
+		lost, gpu := pl.lostBy(v, now, pod)
 		return lost / int64(max(gpu/WholeGPU, 1))
 	case RandomVictims:
 		return int64(place.MixBits(uint64(now)^place.MixBits(v.key.seq<<20^uint64(pod+1))) >> 24)
 	}
-	lost, _ := v.lost(now, pod)
+	lost, _ := pl.lostBy(v, now, pod)
 	return lost
+}
+
+// lostBy is [job.lost], or what it costs to suspend the job if that is less.
+func (pl *planner) lostBy(v *job, now Time, pod int) (work int64, gpu Milli) {
+	work, gpu = v.lost(now, pod)
+	if pl.policy.Preempt.MaxSuspended > 0 && v.suspendable(pod) {
+		work = min(work, gpuTime(gpu, v.Suspend.idle()))
+	}
+	return work, gpu
 }
 
 // lost returns the work that is lost if the job's running pods are evicted, or one of them

@@ -13,7 +13,7 @@ import (
 func hostile(rt *rapid.T) core.Policy {
 	p := randomPolicy(rt)
 	p.Queueing.HeadWait, p.Queueing.FairShare = 0, rapid.Bool().Draw(rt, "shares")
-	p.Preempt = core.Preempt{Priority: core.InCluster, Reclaim: true, Backfill: true, Delay: p.Preempt.Delay}
+	p.Preempt = core.Preempt{Priority: core.InCluster, Reclaim: true, Backfill: true, Delay: p.Preempt.Delay, MaxSuspended: p.Preempt.MaxSuspended}
 	if p.Queueing.Mode == core.StrictFIFO {
 		p.Queueing.Mode = core.Backfill
 	}
@@ -43,7 +43,7 @@ func newHostile(rt *rapid.T, p core.Policy) *story {
 		}
 		s.Must(core.NodeAdded{Node: core.Node{
 			Name: fmt.Sprintf("n%d", i), CPUMilli: cpu, GPUs: 1 + s.up(4), Model: pick(s, "A", "A", "B"), MaxPods: pick(s, 0, 0, 2), Domains: []string{"z", "s", pick(s, "l0", "l1")},
-			Others: others(int64(s.up(4)), 2),
+			Others: others(int64(s.up(4)), 2), MemMiB: int64(i) * 2,
 		}})
 	}
 	return s
@@ -58,6 +58,9 @@ func (s *story) fight() {
 		MinRuntime: pick(s, 0, 0, 0, 3*core.Second), Estimate: core.Time(s.jobs%5) * 4 * core.Second,
 	}
 	s.jobs++
+	if s.jobs%2 == 0 {
+		j.Suspend = core.Suspension{Pause: core.Second, HostMemMiB: 1}
+	}
 	for k := range 1 + s.up(2) {
 		t := core.Task{Name: fmt.Sprint("t", k), Pods: 1 + s.up(3)}
 		t.GPU = pick[core.Milli](s, 1000, 1000, 2000, 3000, 500, 300)
@@ -111,7 +114,7 @@ func (s *story) round() (evicted int, quiet bool) {
 	s.Now += core.Second
 	s.Must(core.Tick{})
 	for _, name := range s.Twin.Live() {
-		if _, _, leave := s.Twin.Counts(name); leave > 0 && !s.chance(3) {
+		if _, _, leave := s.Twin.Counts(name); (leave > 0 || s.Twin.stopping(name)) && !s.chance(3) {
 			s.gone(name)
 		}
 	}
@@ -121,7 +124,7 @@ func (s *story) round() (evicted int, quiet bool) {
 		s.Must(pick[core.Event](s, core.PodMoved{Job: j, Pod: i}, core.MoveFailed{Job: j, Pod: i}))
 	}
 	for _, d := range s.Decide() {
-		if d.Op == core.Evict && d.Reason != core.Requested {
+		if (d.Op == core.Evict || d.Op == core.Suspend) && d.Reason != core.Requested {
 			evicted += len(d.Pods)
 		}
 		if d.Reason == core.LeaseOver {

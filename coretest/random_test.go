@@ -58,6 +58,9 @@ func randomPolicy(rt *rapid.T) core.Policy {
 	if p.Queueing.HeadWait != 0 {
 		p.Requeue.Timestamp = core.EvictionTime
 	}
+	if p.Requeue.Backoff == 0 {
+		p.Preempt.MaxSuspended = 30 * core.Second
+	}
 	if p.Preempt.MinRuntime != 0 {
 		p.Queueing.SizeWeight = p.Preempt.MinRuntime
 	}
@@ -270,6 +273,9 @@ func (s *story) submit() {
 		j.Topology.Closeness = pick[int64](s, 50, 250, 1500)
 	}
 	j.Lends = j.Class == core.HP && s.jobs%3 == 0
+	if s.jobs%2 == 0 {
+		j.Suspend = core.Suspension{Pause: core.Second, Resume: core.Second, HostMemMiB: int64(1 + s.jobs%40)}
+	}
 	s.Must(core.JobSubmitted{Job: j})
 }
 
@@ -374,9 +380,11 @@ func (s *story) somePod(ok func(*job, *pod) bool) (string, int, bool) {
 	return r.job, r.pod, true
 }
 
-func runs(_ *job, p *pod) bool   { return p.state == running }
-func leaves(_ *job, p *pod) bool { return p.state == leaving }
-func moves(_ *job, p *pod) bool  { return p.to != nil }
+func runs(_ *job, p *pod) bool { return p.state == running }
+func leaves(j *job, p *pod) bool {
+	return p.state == leaving || p.image && j.suspended.told
+}
+func moves(_ *job, p *pod) bool { return p.to != nil }
 
 // event lets something happen.
 func (s *story) event() {
@@ -509,6 +517,9 @@ func (s *story) addPods() {
 		return
 	}
 	j := s.Twin.jobs[pick(s, live...)]
+	if j.suspended != nil {
+		return
+	}
 	ev := core.PodsAdded{Job: j.Name}
 	t := s.up(len(j.Tasks) + 1)
 	if t < len(j.Tasks) {

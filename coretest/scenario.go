@@ -285,6 +285,7 @@ func readPolicy(l *line) core.Config {
 	p.Preempt.Unprotected = l.flag("unprotected") || p.Preempt.Unprotected
 	p.Preempt.ProtectedQueues = append(p.Preempt.ProtectedQueues, l.list("protected")...)
 	p.Preempt.Delay = l.time("delay", p.Preempt.Delay)
+	p.Preempt.MaxSuspended = l.time("maxsuspended", p.Preempt.MaxSuspended)
 	p.Preempt.HPOnly = l.switched("hponly", p.Preempt.HPOnly)
 	p.Preempt.Victims = core.VictimChoice(l.oneOf("victims", []string{"LeastWork", "LeastWorkPerGPU", "Random"}, int(p.Preempt.Victims)))
 	p.Preempt.Budget = l.number("budget", p.Preempt.Budget)

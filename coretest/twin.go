@@ -43,7 +43,8 @@ import (
 //  14. a gang that lost pods is stopped when its grace period is over, neither sooner nor later, unless it has its
 //     minimum of pods by then;
 //  15. jobs are held or restart, and nodes are cordoned and uncordoned, as failures and tests demand: see [Twin.recovers];
-//  16. decisions are about live jobs and about pods in the right state.
+//  16. jobs are suspended, resume and stop as [Twin.suspend], [Twin.resumeSuspended] and [Twin.checkSuspended] say;
+//  17. decisions are about live jobs and about pods in the right state.
 type Twin struct {
 	policy core.Policy
 	levels []string
@@ -67,8 +68,8 @@ type Twin struct {
 	had *had // what HP jobs had, if the policy forecasts it
 	// shares is what the engine says that queues are owed: see quota.TestSharesAreMaxMin.
 	shares map[string][]core.Share
-	// Evictions counts the pods evicted so far.
-	Evictions int
+	// Evictions counts the pods evicted so far, Suspensions the jobs suspended, Resumptions those that resumed.
+	Evictions, Suspensions, Resumptions int
 }
 
 // node is a node and its state.
@@ -99,6 +100,7 @@ type pod struct {
 	room    bool            // it moves, or moved last, so that a job gets room
 	started core.Time
 	left    *left // where it was evicted from last
+	image   bool  // its job is suspended, and it holds an image where it was
 	evicted bool  // it was told to leave for another job when it left last
 	// forOwner says that it was told to leave for a pod on standby when it left last.
 	forOwner bool
@@ -123,7 +125,8 @@ type job struct {
 	adopted bool
 	// lacks is how many pods of each task the gang lacks of its minimum, since pods were added
 	// to it while it ran.
-	lacks []int
+	lacks     []int
+	suspended *suspended // nil if it is not
 	// left is what an earlier job of the name left.
 	left                []*left
 	rejected            bool
@@ -236,7 +239,7 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 	planned := map[string]int{} // evictions of this pass, by the job they are for
 	for k := range ds {
 		d := &ds[k]
-		if d.Op == core.Evict && d.Reason != core.Requested && d.Reason != core.Defragmentation {
+		if (d.Op == core.Evict || d.Op == core.Suspend) && d.Reason != core.Requested && d.Reason != core.Defragmentation {
 			planned[d.For] += len(d.Pods)
 		}
 	}
@@ -279,8 +282,13 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 			}
 			clear(plans) // what follows is another plan, after a start that may have taken quota
 		case core.Resume:
+			if d.Reason != core.StandbyReturns {
+				err = w.resumeSuspended(j, d, now)
+				clear(plans)
+				break
+			}
 			err = w.resume(j, d, now)
-		case core.Evict:
+		case core.Evict, core.Suspend:
 			if d.Reason == core.StandbyReturns {
 				err = w.evictGuests(j, d)
 				break
@@ -304,17 +312,24 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 				paid[d.For] = true
 				err = w.pay(planned[d.For], now)
 			}
-			if err == nil && (k == 0 || ds[k-1].Op != core.Evict || ds[k-1].For != d.For) {
+			if err == nil && (k == 0 || ds[k-1].Op != core.Evict && ds[k-1].Op != core.Suspend || ds[k-1].For != d.For) {
 				err = w.reclaimsWithin(d.For, ds[k:])
 			}
 			if err == nil {
 				err = w.evict(j, d, plans[d.For], over, now)
+			}
+			if err == nil && d.Op == core.Suspend {
+				err = w.suspend(j, d, now)
 			}
 		case core.Migrate:
 			if err = w.migrate(j, d); err == nil {
 				err = w.moves(j, d)
 			}
 		case core.Requeue:
+			if d.Reason == core.Suspended {
+				err = w.stopSuspended(j, d)
+				break
+			}
 			err = w.stop(j, d)
 			switch {
 			case err != nil:
@@ -350,6 +365,9 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 	}
 	w.closeLent(now)
 	if err := w.checkStandby(now); err != nil {
+		return err
+	}
+	if err := w.checkSuspended(now); err != nil {
 		return err
 	}
 	for _, j := range w.jobs {

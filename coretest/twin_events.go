@@ -14,6 +14,7 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 	w.serve(now)
 	w.upsetRooms(ev)
 	had := w.gangsBefore(ev)
+	w.endSuspensions(ev)
 	w.recoverOn(now, ev)
 	switch ev := ev.(type) {
 	case core.JobEnded:
@@ -61,6 +62,9 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 		for _, j := range w.jobs {
 			for i := range j.pods {
 				p := &j.pods[i]
+				if p.image && p.at.Node == ev.Node {
+					p.image = false
+				}
 				if p.on() && p.at.Node == ev.Node {
 					p.state, p.to = waiting, nil
 				}
@@ -115,7 +119,7 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 	case core.PodEnded:
 		w.jobs[ev.Job].failed = w.jobs[ev.Job].failed || ev.Failed
 		p := &w.jobs[ev.Job].pods[ev.Pod]
-		p.to = nil
+		p.to, p.image = nil, false
 		switch {
 		case ev.Failed:
 			p.state = waiting
@@ -130,11 +134,15 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 		p.state, p.to = waiting, nil
 	case core.PodsGone:
 		j := w.jobs[ev.Job]
+		w.imagesGone(j, ev.Pods)
 		for i := range j.pods {
 			if j.pods[i].state == leaving && (ev.Pods == nil || slices.Contains(ev.Pods, i)) {
-				j.pods[i].state = waiting
+				j.pods[i].state, j.pods[i].image = waiting, j.suspended != nil && !j.suspended.over
 				w.requeued(now, j, &j.pods[i])
 			}
+		}
+		if j.suspended != nil && j.suspended.gone(j) { // it has lost its work
+			w.requeued(now, j, nil)
 		}
 	case core.Checkpointed:
 		at := ev.At
@@ -179,6 +187,7 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 		}
 		delete(w.jobs, ev.Job)
 	}
+	w.settleSuspended()
 	w.gangsAfter(now, ev, had)
 	w.settleStandby()
 }

@@ -109,7 +109,7 @@ func (w *Twin) stop(j *job, d *core.Decision) error {
 		}
 		p.state, p.to = leaving, nil
 		p.again = d.Restarts()
-		p.evicted = d.Op == core.Evict && !p.again && d.Reason != core.StandbyReturns
+		p.evicted = (d.Op == core.Evict || d.Op == core.Suspend) && !p.again && d.Reason != core.StandbyReturns
 		j.unordered = j.unordered || d.Reason == core.Consolidation && w.policy.Requeue.Timestamp == core.EvictionTime
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 func (w *Twin) Settled() bool {
 	for _, j := range w.jobs {
 		for i := range j.pods {
-			if p := &j.pods[i]; p.state == leaving || p.to != nil && p.room {
+			if p := &j.pods[i]; p.state == leaving || p.image && j.suspended.over || p.to != nil && p.room {
 				return false
 			}
 		}
@@ -23,6 +23,9 @@ func (w *Twin) Settled() bool {
 // cannot. For a gang it tries all places of its pods, and gives up after some steps.
 func (w *Twin) Startable(name string) string {
 	j := w.jobs[name]
+	if j.suspended != nil {
+		return w.atHome(j)
+	}
 	if j.running() == 0 {
 		j.startsOver()
 	}

@@ -133,6 +133,7 @@ func (w *Twin) useBut(n *node) use {
 	for _, j := range w.jobs {
 		for i := range j.pods {
 			p := &j.pods[i]
+			u.addImage(n, j, p)
 			for at := range p.places() {
 				switch {
 				case at.Node != n.Name:

@@ -290,6 +290,9 @@ func (t *Tables) jobChanged(now core.Time, ev core.Event) error {
 			}
 		}
 		return t.at(ev.Job, gone, func(j *Job, i int) error {
+			if j.Pods[i].State == Waiting && j.Suspend.HostMemMiB > 0 {
+				return nil // it was suspended
+			}
 			if j.Pods[i].State != Leaving {
 				return fmt.Errorf("pod %d of job %s was not told to leave", i, ev.Job)
 			}
@@ -462,7 +465,10 @@ func (t *Tables) added(ev core.PodsAdded) error {
 
 func (t *Tables) decided(now core.Time, d *core.Decision) error {
 	switch d.Op {
-	case core.Bind:
+	case core.Bind, core.Resume:
+		if d.Op == core.Resume && d.Reason == core.StandbyReturns {
+			return t.goOn(d)
+		}
 		for k := range d.Pods {
 			at := &d.Pods[k]
 			err := t.at(d.Job, []int{at.Pod}, func(j *Job, i int) error {
@@ -492,19 +498,6 @@ func (t *Tables) decided(now core.Time, d *core.Decision) error {
 				return err
 			}
 		}
-	case core.Resume:
-		for k := range d.Pods {
-			err := t.at(d.Job, []int{d.Pods[k].Pod}, func(j *Job, i int) error {
-				if j.Pods[i].Standby == nil {
-					return fmt.Errorf("pod %d of job %s is not on standby", i, d.Job)
-				}
-				j.Pods[i].Standby = nil
-				return nil
-			})
-			if err != nil {
-				return err
-			}
-		}
 	case core.Cordon, core.Uncordon:
 		n := t.Nodes[d.Node]
 		if n == nil {
@@ -515,9 +508,12 @@ func (t *Tables) decided(now core.Time, d *core.Decision) error {
 		}
 	case core.Hold, core.Restart:
 		return t.at(d.Job, nil, nil)
-	case core.Evict, core.Requeue:
+	case core.Evict, core.Requeue, core.Suspend:
 		for k := range d.Pods {
 			err := t.at(d.Job, []int{d.Pods[k].Pod}, func(j *Job, i int) error {
+				if d.Reason == core.Suspended && j.Pods[i].State != Running {
+					return nil // it has given up its GPUs, or is about to
+				}
 				if j.Pods[i].State != Running {
 					return fmt.Errorf("pod %d of job %s is not running", i, d.Job)
 				}
@@ -527,6 +523,23 @@ func (t *Tables) decided(now core.Time, d *core.Decision) error {
 			if err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// goOn lets pods go on that are on standby.
+func (t *Tables) goOn(d *core.Decision) error {
+	for k := range d.Pods {
+		err := t.at(d.Job, []int{d.Pods[k].Pod}, func(j *Job, i int) error {
+			if j.Pods[i].Standby == nil {
+				return fmt.Errorf("pod %d of job %s is not on standby", i, d.Job)
+			}
+			j.Pods[i].Standby = nil
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil

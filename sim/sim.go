@@ -425,6 +425,7 @@ func (r *run) submit(now core.Time, j workload.Job) error {
 		spec = j.Recorded.Spec
 		spec.Estimate, spec.Checkpoint = j.Estimate, j.Checkpoint
 	}
+	spec.Suspend = core.Suspension{} // the simulator suspends no job: it evicts them
 	if err := r.tell(now, core.JobSubmitted{Job: spec}); err != nil {
 		return err
 	}

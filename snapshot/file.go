@@ -97,6 +97,8 @@ type job struct {
 	// expected run time.
 	Checkpoint v1alpha1.Duration `json:"checkpoint,omitempty"`
 	Estimate   v1alpha1.Duration `json:"estimate,omitempty"`
+	// Suspend says what it takes to suspend the job, if it can be.
+	Suspend suspension `json:"suspend,omitzero"`
 	// RunningFor is how long the pods of Running have been running, by default a day or
 	// longer. SubmittedAgo is by default the same, or 0 if no pod runs.
 	SubmittedAgo *v1alpha1.Duration `json:"submittedAgo,omitempty"`
@@ -107,6 +109,12 @@ type job struct {
 	StaleGrace v1alpha1.Duration `json:"staleGrace,omitempty"`
 	GPUTime    v1alpha1.GPUTime  `json:"gpuTime,omitzero"`
 	Tasks      []task            `json:"tasks"`
+}
+
+type suspension struct {
+	Pause      v1alpha1.Duration `json:"pause,omitempty"`
+	Resume     v1alpha1.Duration `json:"resume,omitempty"`
+	HostMemMiB int64             `json:"hostMemMiB" min:"1"`
 }
 
 type kind string

@@ -179,6 +179,7 @@ func (j *job) job(now core.Time) core.Job {
 		Estimate:       core.Time(j.Estimate),
 		Checkpoint:     core.Time(j.Checkpoint),
 		StaleGrace:     core.Time(j.StaleGrace),
+		Suspend:        core.Suspension{Pause: core.Time(j.Suspend.Pause), Resume: core.Time(j.Suspend.Resume), HostMemMiB: j.Suspend.HostMemMiB},
 	}
 }
 

@@ -171,8 +171,14 @@ func (r *runner) take(round *Round, d core.Decision) {
 	switch d.Op {
 	case core.Bind:
 		round.add(r.job[d.Job], "bind", d)
-	case core.Evict, core.Requeue:
-		round.add(r.job[d.Job], "evict", d)
+	case core.Resume: // no pod of a snapshot is on standby
+		round.add(r.job[d.Job], "resume", d)
+	case core.Evict, core.Requeue, core.Suspend:
+		op := "evict"
+		if d.Op == core.Suspend {
+			op = "suspend"
+		}
+		round.add(r.job[d.Job], op, d)
 		gone := core.PodsGone{Job: d.Job}
 		for _, p := range d.Pods {
 			gone.Pods = append(gone.Pods, p.Pod)

@@ -232,6 +232,9 @@ type Preemption struct {
 	Budget *int `json:"budget,omitempty" min:"0"`
 	// Interval is the period of Budget.
 	Interval *Duration `json:"interval,omitempty"`
+	// MaxSuspended is how long a job stays suspended at most, before it is evicted; 0 means that
+	// jobs are evicted at once. On Kubernetes it has no effect.
+	MaxSuspended *Duration `json:"maxSuspended,omitempty"`
 	// BudgetTimeout is how long a queue that reclaims its quota waits for a PodDisruptionBudget
 	// that refuses the eviction of a borrower, on Kubernetes, before the pod is deleted despite
 	// the budget. 0 means at once.
@@ -674,6 +677,7 @@ func (e *Preemption) apply(p *core.Preempt) {
 	}
 	set(&p.Budget, e.Budget)
 	setTime(&p.Interval, e.Interval)
+	setTime(&p.MaxSuspended, e.MaxSuspended)
 	setTime(&p.BudgetTimeout, e.BudgetTimeout)
 	setTime(&p.EvictGrace, e.EvictGrace)
 }

@@ -432,6 +432,11 @@ func (in *Preemption) DeepCopyInto(out *Preemption) {
 		*out = new(Duration)
 		**out = **in
 	}
+	if in.MaxSuspended != nil {
+		in, out := &in.MaxSuspended, &out.MaxSuspended
+		*out = new(Duration)
+		**out = **in
+	}
 	if in.BudgetTimeout != nil {
 		in, out := &in.BudgetTimeout, &out.BudgetTimeout
 		*out = new(Duration)

@@ -374,6 +374,15 @@ func (s *State) Open(id NodeID) {
 	s.shareRoom(id)
 }
 
+// Closed reports whether new pods are kept off a node.
+func (s *State) Closed(id NodeID) bool { return s.nodes[id].closed > 0 }
+
+// Unhealthy returns the devices of a node that have failed, a bit each.
+func (s *State) Unhealthy(id NodeID) uint64 {
+	n := &s.nodes[id]
+	return ^n.healthy & (1<<n.Spec.GPUs - 1)
+}
+
 // SetHealth marks a device as healthy or not. Pods keep an unhealthy device
 // until they end.
 func (s *State) SetHealth(id NodeID, gpu int, healthy bool) {

@@ -370,7 +370,7 @@ func (m *driver) Failures() (is core.FailuresFound) {
 	return is
 }
 
-func newEngine(c core.Config) (Engine, error) { return core.New(c) }
+func newEngine(c core.Config) (Engine, error) { return core.New(tables.Engine(c)) }
 
 // Recorder is called in order, in the goroutine that decides: when an empty engine begins, for every event that it accepts, and
 // for every pass with its decisions, which are valid during the call, as is what says what the engine has counted.
