@@ -297,6 +297,45 @@ func TestRanksInCollective(t *testing.T) {
 	}
 }
 
+// Threads that allocate, compute and free all the time find what they left, however often they are paused.
+func TestPausedAtAnyMoment(t *testing.T) {
+	n := gputest.NewNode(t, 256)
+	p := n.Start(t)
+	empty := p.Do("left")
+	p.Send("stress 4 80")
+	ended := make(chan string)
+	go func() { ended <- p.Line() }()
+	pauses, copied := 0, int64(0)
+	for end := ""; end == ""; {
+		b := &checkpoint.Shim{Dir: n.Dir, Lease: time.Minute}
+		err := checkpoint.Pause(ctx, b, []int{p.PID}, patient)
+		if err == nil {
+			st, _ := b.Status(p.PID)
+			copied += st.Active
+			err = checkpoint.Resume(ctx, b, []int{p.PID}, time.Minute)
+		}
+		b.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		pauses++
+		select {
+		case end = <-ended:
+			if end != "stressed" {
+				t.Error(end)
+			}
+		default:
+		}
+	}
+	if got := p.Do("left"); got != empty {
+		t.Errorf("%s at the end, %s at the start", got, empty)
+	}
+	if pauses < 5 || copied == 0 {
+		t.Errorf("%d pauses, %d bytes copied: does this test still test something?", pauses, copied)
+	}
+	t.Logf("%d pauses, %d MiB copied", pauses, copied/mib)
+}
+
 // A process that dies while it is paused leaves nothing, and one beside it goes on.
 func TestProcessThatDies(t *testing.T) {
 	n := gputest.NewNode(t, 64)

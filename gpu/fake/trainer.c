@@ -9,12 +9,14 @@
 //	train N BYTES STEPS     -> step K after every tenth step, then sum X
 //	sum N BYTES             -> sum X, over the bytes
 //	meet FILE RANKS TIMES   -> met, after so many collectives
+//	stress THREADS ROUNDS   -> stressed, after each thread has so many times allocated, filled, checked, freed
 //	calls TIMES             -> ns X, what a launch call takes
 //	left                    -> left BYTES, of the GPU
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,6 +91,58 @@ static void meet_others(const char *path, uint64_t ranks, uint64_t times) {
 	printf("met\n");
 }
 
+static CUresult (*alloc)(CUdeviceptr *, size_t), (*release)(CUdeviceptr), (*fill)(CUdeviceptr, unsigned char, size_t);
+static CUresult (*make_stream)(CUstream *, unsigned), (*set_context)(CUcontext), (*end_stream)(CUstream);
+static CUcontext context;
+
+struct stress { uint64_t number, rounds; };
+
+// stress holds eight allocations of random sizes, each filled with a byte of its
+// own by memset and changed by a kernel, and replaces one of them each round.
+static void *stress(void *shared) {
+	struct stress *s = shared;
+	uint64_t random = s->number * 0x9e3779b97f4a7c15ull + 1;
+	struct { CUdeviceptr at; uint64_t words, sum; } held[8] = {{0}};
+	CUstream own;
+	check(set_context(context), "cuCtxSetCurrent");
+	check(make_stream(&own, 1), "cuStreamCreate");
+	for (uint64_t i = 0; i < s->rounds; i++) {
+		random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+		int k = (int)(random % 8);
+		if (held[k].at) {
+			if (sum(held[k].at, held[k].words * 8) != held[k].sum) {
+				printf("thread %" PRIu64 ", round %" PRIu64 ": the memory at %" PRIx64 " changed\n", s->number, i, held[k].at);
+				exit(1);
+			}
+			check(release(held[k].at), "cuMemFree");
+		}
+		held[k].words = 1 + (random >> 8) % (random % 5 ? 1000 : 400000);
+		check(alloc(&held[k].at, held[k].words * 8), "cuMemAlloc");
+		check(fill(held[k].at, (unsigned char)i, held[k].words * 8), "cuMemsetD8");
+		void *arguments[] = {&held[k].at, &held[k].words, &i};
+		check(launch(step, 1, 1, 1, 1, 1, 1, 0, own, arguments, NULL), "cuLaunchKernel");
+		check(wait_for(own), "cuStreamSynchronize");
+		held[k].sum = sum(held[k].at, held[k].words * 8);
+	}
+	for (int k = 0; k < 8; k++)
+		if (held[k].at)
+			check(release(held[k].at), "cuMemFree");
+	check(end_stream(own), "cuStreamDestroy");
+	return NULL;
+}
+
+static void stress_all(uint64_t threads, uint64_t rounds) {
+	pthread_t running[16];
+	struct stress s[16];
+	for (uint64_t i = 0; i < threads && i < 16; i++) {
+		s[i] = (struct stress){i, rounds};
+		pthread_create(&running[i], NULL, stress, &s[i]);
+	}
+	for (uint64_t i = 0; i < threads && i < 16; i++)
+		pthread_join(running[i], NULL);
+	printf("stressed\n");
+}
+
 static void calls(uint64_t times) {
 	struct timespec a, b;
 	uint64_t none = 0, nothing = 0, seed = 0;
@@ -108,7 +162,6 @@ int main(void) {
 		return 1;
 	}
 	*(void **)&get = dlsym(driver, "cuGetProcAddress_v2");
-	CUcontext context;
 	check(((CUresult(*)(unsigned))must("cuInit"))(0), "cuInit");
 	check(((CUresult(*)(CUcontext *, CUdevice))must("cuDevicePrimaryCtxRetain"))(&context, 0), "cuDevicePrimaryCtxRetain");
 	check(((CUresult(*)(CUcontext))must("cuCtxSetCurrent"))(context), "cuCtxSetCurrent");
@@ -119,9 +172,8 @@ int main(void) {
 	check(function(&step, module, "step"), "step");
 	check(function(&meet, module, "meet"), "meet");
 	launch = must("cuLaunchKernel"), wait_for = must("cuStreamSynchronize"), copy_out = must("cuMemcpyDtoH");
-	CUresult (*alloc)(CUdeviceptr *, size_t) = must("cuMemAlloc");
-	CUresult (*set)(CUdeviceptr, unsigned char, size_t) = must("cuMemsetD8");
-	CUresult (*release)(CUdeviceptr) = must("cuMemFree");
+	alloc = must("cuMemAlloc"), fill = must("cuMemsetD8"), release = must("cuMemFree");
+	make_stream = must("cuStreamCreate"), set_context = must("cuCtxSetCurrent"), end_stream = must("cuStreamDestroy");
 	CUresult (*info)(size_t *, size_t *) = must("cuMemGetInfo");
 	int (*use)(uint64_t, uint64_t) = (int (*)(uint64_t, uint64_t))dlsym(driver, "gpustub_alloc");
 	printf("ready %d\n", getpid());
@@ -132,7 +184,7 @@ int main(void) {
 		CUresult r;
 		if (sscanf(line, "alloc %" SCNu64, &a) == 1 && count < 64) {
 			if (!(r = alloc(&memory[count], a)))
-				r = set(memory[count], (unsigned char)(count + 1), a);
+				r = fill(memory[count], (unsigned char)(count + 1), a);
 			if (r)
 				printf("error %d\n", r);
 			else
@@ -149,6 +201,8 @@ int main(void) {
 			printf("sum %016" PRIx64 "\n", sum(memory[a], b));
 		} else if (sscanf(line, "meet %3999s %" SCNu64 " %" SCNu64, path, &a, &b) == 3) {
 			meet_others(path, a, b);
+		} else if (sscanf(line, "stress %" SCNu64 " %" SCNu64, &a, &b) == 2) {
+			stress_all(a, b);
 		} else if (sscanf(line, "calls %" SCNu64, &a) == 1) {
 			calls(a);
 		} else if (!strncmp(line, "left", 4)) {

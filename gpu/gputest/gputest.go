@@ -34,7 +34,7 @@ var build = sync.OnceValues(func() (built, error) {
 	for _, command := range [][]string{
 		append(library, filepath.Join(b.shim(), "libcuda.so.1"), "shim/shim.c", "shim/memory.c", "-ldl", "-lpthread"),
 		append(library, filepath.Join(b.fake(), "libcuda.so.1"), "fake/fake.c", "-ldl", "-lpthread"),
-		{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", b.trainer(), "fake/trainer.c", "-ldl"},
+		{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", b.trainer(), "fake/trainer.c", "-ldl", "-lpthread"},
 	} {
 		for _, folder := range []string{b.shim(), b.fake()} {
 			if err := os.MkdirAll(folder, 0o700); err != nil {
