@@ -77,3 +77,36 @@ func TestTablesOfMoves(t *testing.T) {
 		}
 	}
 }
+
+// A suspended job waits for the tables; pods that stop then are no error, and it runs again where it was.
+func TestTablesFollowSuspensions(t *testing.T) {
+	tables := eventlog.NewTables()
+	take := func(want eventlog.State, e eventlog.Entry) {
+		t.Helper()
+		if err := tables.Take(&e); err != nil {
+			t.Fatal(err)
+		}
+		if j := tables.Jobs["j"]; j != nil && j.Pods[0].State != want {
+			t.Errorf("the pod is in state %v, want %v", j.Pods[0].State, want)
+		}
+	}
+	decided := func(want eventlog.State, op core.Op, why core.Reason) {
+		t.Helper()
+		d := core.Decision{Op: op, Job: "j", Pods: []core.Placement{{Node: "a", GPUs: 1}}, Reason: why}
+		take(want, eventlog.Entry{Pass: true, Decided: []core.Decision{d}})
+	}
+	take(0, eventlog.Entry{Event: core.NodeAdded{Node: core.Node{Name: "a", GPUs: 1, Model: "H800"}}})
+	take(eventlog.Waiting, eventlog.Entry{Event: core.JobSubmitted{Job: core.Job{
+		Name: "j", Suspend: core.Suspension{HostMemMiB: 1}, Tasks: []core.Task{{Pods: 1, Request: core.Request{GPU: 1000}}},
+	}}})
+	for range 2 {
+		decided(eventlog.Running, core.Bind, core.Placed)
+		decided(eventlog.Leaving, core.Suspend, core.PriorityPreemption)
+		take(eventlog.Waiting, eventlog.Entry{Event: core.PodsGone{Job: "j", Pods: []int{0}}})
+		decided(eventlog.Running, core.Resume, core.Placed)
+		decided(eventlog.Leaving, core.Suspend, core.PriorityPreemption)
+		take(eventlog.Waiting, eventlog.Entry{Event: core.PodsGone{Job: "j"}})
+		decided(eventlog.Waiting, core.Requeue, core.Suspended)
+		take(eventlog.Waiting, eventlog.Entry{Event: core.PodsGone{Job: "j", Pods: []int{0}}})
+	}
+}
