@@ -36,8 +36,8 @@ func TestSuspend(t *testing.T) {
 		s.CheckReplay()
 		suspensions, resumptions = suspensions+s.Twin.Suspensions, resumptions+s.Twin.Resumptions
 	})
-	if !t.Failed() && (suspensions == 0 || resumptions == 0) {
-		t.Errorf("%d suspensions, %d resumptions: expected some", suspensions, resumptions)
+	if !t.Failed() && suspensions == 0 {
+		t.Error("no job was suspended")
 	}
 	t.Logf("%d suspensions, %d resumptions", suspensions, resumptions)
 }
