@@ -8,7 +8,7 @@ DEMO     ?= out/demo
 OUT      ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help build gpu devcluster kubectl up demo test test-devcluster test-full lint fmt generate web bench fuzz check clean
+.PHONY: help build gpu gpu-check devcluster kubectl up demo test test-devcluster test-full lint fmt generate web bench fuzz check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -22,6 +22,9 @@ gpu: ## build bin/gpu/libcuda.so.1, which makes GPU work pausable (needs a C com
 	mkdir -p bin/gpu
 	$(CC) -std=gnu11 -O2 -Wall -Wextra -fPIC -shared -fvisibility=hidden -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,-z,defs \
 		-o bin/gpu/libcuda.so.1 gpu/shim/shim.c gpu/shim/memory.c -ldl -lpthread
+
+gpu-check: ## on a machine with a GPU, measure what pausing costs there, and write docs/gpu-results/
+	MUSTER_GPU_CHECK=$(CURDIR)/docs/gpu-results go test -count=1 -timeout 30m -v -run TestCheck ./gpu/check
 
 # What Kubernetes says its version is: that of devcluster/go.mod.
 KUBERNETES = $(shell sed -nE 's/^\tk8s.io\/kubernetes (v[0-9.]+).*/\1/p' devcluster/go.mod)

@@ -11,6 +11,9 @@
 //	meet FILE RANKS TIMES   -> met, after so many collectives
 //	stress THREADS ROUNDS   -> stressed, after each thread has so many times allocated, filled, checked, freed
 //	calls TIMES             -> ns X, what a launch call takes
+//	launches TIMES          -> ns X, of a launch and its part of the work
+//	copies N BYTES          -> copied X, GB/s to pinned host memory
+//	driver                  -> driver VERSION N, of the 6 functions for checkpoints
 //	left                    -> left BYTES, of the GPU
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -60,13 +63,29 @@ static uint64_t sum(CUdeviceptr at, size_t n) {
 	return h;
 }
 
-static void run(CUfunction f, void **arguments) { check(launch(f, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL), "cuLaunchKernel"); }
+// kernels is step for a real GPU: it changes each word by the seed and its index.
+static const char kernels[] =
+	".version 7.0\n.target sm_70\n.address_size 64\n"
+	".visible .entry step(.param .u64 state, .param .u64 words, .param .u64 seed)\n{\n"
+	".reg .pred %p<2>;\n.reg .b32 %r<4>;\n.reg .b64 %d<12>;\n"
+	"ld.param.u64 %d1, [state];\nld.param.u64 %d2, [words];\nld.param.u64 %d3, [seed];\n"
+	"mov.u32 %r1, %ctaid.x;\nmov.u32 %r2, %ntid.x;\nmov.u32 %r3, %tid.x;\n"
+	"cvt.u64.u32 %d4, %r3;\nmad.wide.u32 %d5, %r1, %r2, %d4;\n"
+	"setp.ge.u64 %p1, %d5, %d2;\n@%p1 bra DONE;\n"
+	"cvta.to.global.u64 %d6, %d1;\nshl.b64 %d7, %d5, 3;\nadd.s64 %d8, %d6, %d7;\n"
+	"ld.global.u64 %d9, [%d8];\nxor.b64 %d9, %d9, %d3;\nadd.s64 %d9, %d9, %d5;\n"
+	"mov.u64 %d10, 0xff51afd7ed558ccd;\nmul.lo.u64 %d9, %d9, %d10;\nshr.u64 %d11, %d9, 29;\nxor.b64 %d9, %d9, %d11;\n"
+	"st.global.u64 [%d8], %d9;\nDONE:\nret;\n}\n";
+
+static void run(CUfunction f, uint64_t words, void **arguments) {
+	check(launch(f, (unsigned)(words / 256 + 1), 1, 1, 256, 1, 1, 0, stream, arguments, NULL), "cuLaunchKernel");
+}
 
 static void train(CUdeviceptr at, uint64_t bytes, uint64_t steps) {
 	uint64_t words = bytes / 8;
 	for (uint64_t k = 1; k <= steps; k++) {
 		void *arguments[] = {&at, &words, &k};
-		run(step, arguments);
+		run(step, words, arguments);
 		if (k % 10 == 0) {
 			check(wait_for(stream), "cuStreamSynchronize");
 			printf("step %" PRIu64 "\n", k);
@@ -85,7 +104,7 @@ static void meet_others(const char *path, uint64_t ranks, uint64_t times) {
 	}
 	for (uint64_t i = 0; i < times; i++) {
 		void *arguments[] = {&shared, &ranks};
-		run(meet, arguments);
+		run(meet, 0, arguments);
 		check(wait_for(stream), "cuStreamSynchronize");
 	}
 	printf("met\n");
@@ -120,7 +139,7 @@ static void *stress(void *shared) {
 		check(alloc(&held[k].at, held[k].words * 8), "cuMemAlloc");
 		check(fill(held[k].at, (unsigned char)i, held[k].words * 8), "cuMemsetD8");
 		void *arguments[] = {&held[k].at, &held[k].words, &i};
-		check(launch(step, 1, 1, 1, 1, 1, 1, 0, own, arguments, NULL), "cuLaunchKernel");
+		check(launch(step, (unsigned)(held[k].words / 256 + 1), 1, 1, 256, 1, 1, 0, own, arguments, NULL), "cuLaunchKernel");
 		check(wait_for(own), "cuStreamSynchronize");
 		held[k].sum = sum(held[k].at, held[k].words * 8);
 	}
@@ -143,15 +162,54 @@ static void stress_all(uint64_t threads, uint64_t rounds) {
 	printf("stressed\n");
 }
 
+static struct timespec began;
+static void start(void) { clock_gettime(CLOCK_MONOTONIC, &began); }
+static double seconds(void) {
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)(now.tv_sec - began.tv_sec) + (double)(now.tv_nsec - began.tv_nsec) / 1e9;
+}
+
+static void launches(uint64_t times) {
+	uint64_t none = 0, words = 0, seed = 0;
+	void *arguments[] = {&none, &words, &seed};
+	start();
+	for (uint64_t i = 0; i < times; i++)
+		run(step, words, arguments);
+	check(wait_for(stream), "cuStreamSynchronize");
+	printf("ns %.1f\n", seconds() * 1e9 / (double)times);
+}
+
+static void copies(CUdeviceptr at, uint64_t bytes) {
+	CUresult (*pin)(void **, size_t, unsigned) = NULL;
+	void *host = NULL;
+	size_t piece = bytes < 256 << 20 ? bytes : 256 << 20;
+	if (get("cuMemHostAlloc", (void **)&pin, 12080, 0, NULL) || !pin || pin(&host, piece, 0))
+		host = malloc(piece);
+	memset(host, 1, piece);
+	start();
+	for (uint64_t done = 0; done + piece <= bytes; done += piece)
+		check(copy_out(host, at + done, piece), "cuMemcpyDtoH");
+	printf("copied %.3f\n", (double)(bytes / piece * piece) / 1e9 / seconds());
+}
+
+static void tell_driver(void *driver) {
+	static const char *names[] = {"cuCheckpointProcessGetState", "cuCheckpointProcessGetRestoreThreadId", "cuCheckpointProcessLock",
+		"cuCheckpointProcessCheckpoint", "cuCheckpointProcessRestore", "cuCheckpointProcessUnlock"};
+	int version = 0, found = 0;
+	check(((CUresult(*)(int *))must("cuDriverGetVersion"))(&version), "cuDriverGetVersion");
+	for (int i = 0; i < 6; i++)
+		found += dlsym(driver, names[i]) != NULL;
+	printf("driver %d %d\n", version, found);
+}
+
 static void calls(uint64_t times) {
-	struct timespec a, b;
 	uint64_t none = 0, nothing = 0, seed = 0;
 	void *arguments[] = {&none, &nothing, &seed};
-	clock_gettime(CLOCK_MONOTONIC, &a);
+	start();
 	for (uint64_t i = 0; i < times; i++)
 		launch(NULL, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL); // refused at once: only the way there counts
-	clock_gettime(CLOCK_MONOTONIC, &b);
-	printf("ns %.1f\n", ((double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec)) / (double)times);
+	printf("ns %.1f\n", seconds() * 1e9 / (double)times);
 }
 
 int main(void) {
@@ -167,10 +225,10 @@ int main(void) {
 	check(((CUresult(*)(CUcontext))must("cuCtxSetCurrent"))(context), "cuCtxSetCurrent");
 	check(((CUresult(*)(CUstream *, unsigned))must("cuStreamCreate"))(&stream, 1), "cuStreamCreate");
 	CUmodule module;
-	check(((CUresult(*)(CUmodule *, const void *))must("cuModuleLoadData"))(&module, ""), "cuModuleLoadData");
+	check(((CUresult(*)(CUmodule *, const void *))must("cuModuleLoadData"))(&module, kernels), "cuModuleLoadData");
 	CUresult (*function)(CUfunction *, CUmodule, const char *) = must("cuModuleGetFunction");
 	check(function(&step, module, "step"), "step");
-	check(function(&meet, module, "meet"), "meet");
+	function(&meet, module, "meet"); // the fake driver has it
 	launch = must("cuLaunchKernel"), wait_for = must("cuStreamSynchronize"), copy_out = must("cuMemcpyDtoH");
 	alloc = must("cuMemAlloc"), fill = must("cuMemsetD8"), release = must("cuMemFree");
 	make_stream = must("cuStreamCreate"), set_context = must("cuCtxSetCurrent"), end_stream = must("cuStreamDestroy");
@@ -205,6 +263,12 @@ int main(void) {
 			stress_all(a, b);
 		} else if (sscanf(line, "calls %" SCNu64, &a) == 1) {
 			calls(a);
+		} else if (sscanf(line, "launches %" SCNu64, &a) == 1) {
+			launches(a);
+		} else if (sscanf(line, "copies %" SCNu64 " %" SCNu64, &a, &b) == 2 && a < 64) {
+			copies(memory[a], b);
+		} else if (!strncmp(line, "driver", 6)) {
+			tell_driver(driver);
 		} else if (!strncmp(line, "left", 4)) {
 			size_t free_bytes = 0;
 			check(info(&free_bytes, NULL), "cuMemGetInfo");

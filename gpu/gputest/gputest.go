@@ -61,14 +61,36 @@ func Main(m *testing.M) {
 
 // Node is a machine with one GPU.
 type Node struct {
-	Dir string // of the control pages
-	b   built
-	gpu string
-	mib int
+	Dir    string // of the control pages
+	b      built
+	driver string // the folder of libcuda.so.1
+	fake   []string
 }
 
 // NewNode returns a node whose GPU has so many MiB. The test is skipped without a C compiler.
 func NewNode(tb testing.TB, mib int) *Node {
+	tb.Helper()
+	n := newNode(tb)
+	n.driver = n.b.fake()
+	n.fake = []string{"MUSTER_FAKE_GPU=" + filepath.Join(tb.TempDir(), "gpu"), fmt.Sprintf("MUSTER_FAKE_GPU_MIB=%d", mib)}
+	return n
+}
+
+// NewGPU returns a node with this machine's first GPU. The test is skipped where there is none.
+func NewGPU(tb testing.TB) *Node {
+	tb.Helper()
+	for _, folder := range []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/nvidia/lib64", "/run/nvidia/driver/usr/lib/x86_64-linux-gnu", "/usr/local/cuda/compat"} {
+		if _, err := os.Stat(filepath.Join(folder, "libcuda.so.1")); err == nil {
+			n := newNode(tb)
+			n.driver = folder
+			return n
+		}
+	}
+	tb.Skip("there is no libcuda.so.1 on this machine: no GPU")
+	return nil
+}
+
+func newNode(tb testing.TB) *Node {
 	tb.Helper()
 	if _, err := exec.LookPath("cc"); err != nil || runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		tb.Skip("this test needs Linux on x86-64, and a C compiler to build the shim")
@@ -77,7 +99,7 @@ func NewNode(tb testing.TB, mib int) *Node {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &Node{Dir: tb.TempDir(), b: b, gpu: filepath.Join(tb.TempDir(), "gpu"), mib: mib}
+	return &Node{Dir: tb.TempDir(), b: b}
 }
 
 // Program is a trainer that runs on a node.
@@ -92,19 +114,19 @@ type Program struct {
 // Start starts a program, with the shim, and ends it with the test.
 func (n *Node) Start(tb testing.TB) *Program {
 	tb.Helper()
-	return n.start(tb, "LD_LIBRARY_PATH="+n.b.shim(), "MUSTER_GPU_DIR="+n.Dir, "MUSTER_GPU_DRIVER="+filepath.Join(n.b.fake(), "libcuda.so.1"))
+	return n.start(tb, "LD_LIBRARY_PATH="+n.b.shim(), "MUSTER_GPU_DIR="+n.Dir, "MUSTER_GPU_DRIVER="+filepath.Join(n.driver, "libcuda.so.1"))
 }
 
 // StartPlain starts a program as it runs without Muster.
 func (n *Node) StartPlain(tb testing.TB) *Program {
 	tb.Helper()
-	return n.start(tb, "LD_LIBRARY_PATH="+n.b.fake())
+	return n.start(tb, "LD_LIBRARY_PATH="+n.driver)
 }
 
 func (n *Node) start(tb testing.TB, environment ...string) *Program {
 	tb.Helper()
 	p := &Program{tb: tb, c: exec.Command(n.b.trainer())}
-	p.c.Env = append(environment, "MUSTER_FAKE_GPU="+n.gpu, fmt.Sprintf("MUSTER_FAKE_GPU_MIB=%d", n.mib))
+	p.c.Env = append(environment, n.fake...)
 	p.c.Stderr = os.Stderr
 	var err error
 	if p.in, err = p.c.StdinPipe(); err != nil {

@@ -92,6 +92,7 @@ var mayImport = map[string][]string{
 	// What pauses processes on a node. The engine knows nothing about it.
 	"gpu":         {},
 	"gpu/gputest": {},
+	"gpu/check":   {},
 	"checkpoint":  {"gpu"},
 
 	// Modules of their own.

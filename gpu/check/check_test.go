@@ -1,0 +1,226 @@
+//go:build linux
+
+package check
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-sched/muster/checkpoint"
+	"github.com/muster-sched/muster/gpu/gputest"
+)
+
+func TestMain(m *testing.M) { gputest.Main(m) }
+
+const mib = 1 << 20
+
+// row is one experiment's result.
+type row struct {
+	Name      string  `json:"name"`
+	What      string  `json:"what"`
+	Value     float64 `json:"value"`
+	Unit      string  `json:"unit"`
+	Criterion string  `json:"criterion,omitempty"`
+	Verdict   string  `json:"verdict"` // met, missed, or recorded where there is no criterion
+}
+
+type report struct {
+	t    *testing.T
+	Date string `json:"date"`
+	GPU  string `json:"driver"`
+	Rows []row  `json:"rows"`
+}
+
+func (r *report) record(name, what string, value float64, unit string) {
+	r.Rows = append(r.Rows, row{name, what, value, unit, "", "recorded"})
+}
+
+func (r *report) judge(name, what string, value float64, unit, criterion string, met bool) {
+	verdict := "missed"
+	if met {
+		verdict = "met"
+	}
+	r.Rows = append(r.Rows, row{name, what, value, unit, criterion, verdict})
+}
+
+// write prints the table, and writes the report to a folder, if one is given.
+func (r *report) write(dir string) {
+	for _, w := range r.Rows {
+		r.t.Logf("%-3s %-52s %12.3f %-8s %-42s %s", w.Name, w.What, w.Value, w.Unit, w.Criterion, w.Verdict)
+	}
+	if dir == "" {
+		return
+	}
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err == nil {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	path := filepath.Join(dir, r.Date+"-driver-"+r.GPU+".json")
+	if err == nil {
+		err = os.WriteFile(path, append(text, '\n'), 0o644)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Logf("written to %s", path)
+}
+
+// TestCheck runs the experiments. Their names are those of the study on which docs/adr/0022 rests.
+func TestCheck(t *testing.T) {
+	dir := os.Getenv("MUSTER_GPU_CHECK")
+	var n *gputest.Node
+	steps, launches, share := 200, 100_000, 0.25
+	if dir != "" {
+		n = gputest.NewGPU(t)
+		steps, launches, share = 5000, 1_000_000, 0.5
+	} else {
+		n = gputest.NewNode(t, 256)
+	}
+	r := &report{t: t, Date: time.Now().UTC().Format(time.DateOnly)}
+	driver(r, n)
+	samePrograms(r, n, steps)
+	pauses(r, n, share)
+	overhead(r, n, launches)
+	r.write(dir)
+	for _, w := range r.Rows {
+		if w.Name == "A3" && w.Verdict != "met" {
+			t.Error("a program that was paused computes something else")
+		}
+	}
+}
+
+func number(t *testing.T, line string, field int) float64 {
+	t.Helper()
+	fields := strings.Fields(line)
+	if field >= len(fields) {
+		t.Fatalf("the program said %q", line)
+	}
+	x, err := strconv.ParseFloat(fields[field], 64)
+	if err != nil {
+		t.Fatalf("the program said %q", line)
+	}
+	return x
+}
+
+// driver is A0: what the driver has.
+func driver(r *report, n *gputest.Node) {
+	p := n.StartPlain(r.t)
+	defer p.Kill()
+	line := p.Do("driver")
+	version := int(number(r.t, line, 1))
+	r.GPU = fmt.Sprintf("%d.%d", version/1000, version%1000/10)
+	r.record("A0", "CUDA version of the driver", float64(version), "")
+	r.record("A0", "its functions for checkpoints, of 6", number(r.t, line, 2), "")
+	r.record("A0", "memory of the GPU that is free", number(r.t, p.Do("left"), 1)/1e9, "GB")
+}
+
+// samePrograms is the part of A3 without the driver's own checkpoint: a paused program computes the same.
+func samePrograms(r *report, n *gputest.Node, steps int) {
+	plain := n.StartPlain(r.t)
+	plain.Do("alloc %d", 16*mib)
+	plain.Send("train 0 %d %d", 16*mib, steps)
+	want := plain.Until("sum ")
+	plain.Kill()
+	p := n.Start(r.t)
+	defer p.Kill()
+	p.Do("alloc %d", 16*mib)
+	p.Send("train 0 %d %d", 16*mib, steps)
+	for _, at := range []int{steps / 4, steps / 2} {
+		p.Until(fmt.Sprintf("step %d", at))
+		pause(r.t, n, p)
+		resume(r.t, n, p)
+	}
+	same := 0.0
+	if p.Until("sum ") == want {
+		same = 1
+	}
+	r.judge("A3", "a program paused twice ends with the same bits", same, "", "1", same == 1)
+}
+
+// pauses is A2: the time of a pause by what is active, beside copies to pinned memory.
+func pauses(r *report, n *gputest.Node, share float64) {
+	p := n.Start(r.t)
+	defer p.Kill()
+	bytes := int(number(r.t, p.Do("left"), 1)*share) / (64 * mib) * (64 * mib)
+	if line := p.Do("alloc %d", bytes); !strings.HasPrefix(line, "alloc") {
+		r.t.Fatal(line)
+	}
+	copied := number(r.t, p.Do("copies 0 %d", bytes), 1)
+	r.record("A2", fmt.Sprintf("copy of %d MiB to pinned memory", bytes/mib), copied, "GB/s")
+	var x, y []float64
+	for _, percent := range []int{5, 25, 50, 100} {
+		active := bytes / 100 * percent / 512 * 512
+		p.Do("use 0 0 %d", active)
+		var times []float64
+		for range 3 {
+			times = append(times, pause(r.t, n, p))
+			resume(r.t, n, p)
+		}
+		slices.Sort(times)
+		x, y = append(x, float64(active)/1e9), append(y, times[1])
+		r.record("A2", fmt.Sprintf("pause, %d %% active", percent), times[1]*1e3, "ms")
+	}
+	intercept, slope, fit := line(x, y)
+	r.record("A2", "pause, of which not by bytes", intercept*1e3, "ms")
+	r.judge("A2", "linear in active bytes", fit, "R²", "> 0.98", fit > 0.98)
+	r.judge("A2", "time a byte, to that of the copy", slope*copied, "", "at most 1.15", slope*copied <= 1.15)
+}
+
+// line fits y = a + b*x, and says how well.
+func line(x, y []float64) (a, b, r2 float64) {
+	n, sx, sy, sxx, sxy, syy := float64(len(x)), 0.0, 0.0, 0.0, 0.0, 0.0
+	for i := range x {
+		sx, sy, sxx, sxy, syy = sx+x[i], sy+y[i], sxx+x[i]*x[i], sxy+x[i]*y[i], syy+y[i]*y[i]
+	}
+	b = (n*sxy - sx*sy) / (n*sxx - sx*sx)
+	c := (n*sxy - sx*sy) / math.Sqrt((n*sxx-sx*sx)*(n*syy-sy*sy))
+	return (sy - b*sx) / n, b, c * c
+}
+
+// overhead is A9: what the gate adds to a launch.
+func overhead(r *report, n *gputest.Node, launches int) {
+	plain, shim := n.StartPlain(r.t), n.Start(r.t)
+	defer plain.Kill()
+	defer shim.Kill()
+	best := func(p *gputest.Program, command string) float64 {
+		least := math.Inf(1)
+		for range 5 {
+			least = min(least, number(r.t, p.Do(command, launches), 1))
+		}
+		return least
+	}
+	without, with := best(plain, "launches %d"), best(shim, "launches %d")
+	r.record("A9", "a launch without the library", without, "ns")
+	r.judge("A9", "what the library adds to a launch", with-without, "ns", "< 100", with-without < 100)
+	call := best(shim, "calls %d") - best(plain, "calls %d")
+	r.judge("A9", "what the library adds to a call that is refused", call, "ns", "< 100", call < 100)
+}
+
+func pause(t *testing.T, n *gputest.Node, p *gputest.Program) float64 {
+	t.Helper()
+	b := &checkpoint.Shim{Dir: n.Dir, Lease: 10 * time.Minute}
+	defer b.Close()
+	began := time.Now()
+	if err := checkpoint.Pause(context.Background(), b, []int{p.PID}, checkpoint.Options{Timeout: 5 * time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	return time.Since(began).Seconds()
+}
+
+func resume(t *testing.T, n *gputest.Node, p *gputest.Program) {
+	t.Helper()
+	b := &checkpoint.Shim{Dir: n.Dir, Lease: 10 * time.Minute}
+	defer b.Close()
+	if err := checkpoint.Resume(context.Background(), b, []int{p.PID}, 5*time.Minute); err != nil {
+		t.Fatal(err)
+	}
+}
