@@ -70,6 +70,7 @@ type Collector struct {
 	topology      topology
 	jct, queueing Histogram
 	preemptions   int64
+	suspensions   int64
 	migrations    int64
 	lost          float64 // milli-GPU seconds
 	leaving       leaving
@@ -246,6 +247,10 @@ func (c *Collector) evicted(told core.Time, j *Job, why sim.Release) {
 	if evicts(why) && j.lastEvicted != told {
 		c.preemptions++
 		j.Evictions++
+		j.lastEvicted = told
+	}
+	if why == sim.Suspended && j.lastEvicted != told {
+		c.suspensions++
 		j.lastEvicted = told
 	}
 }

@@ -128,6 +128,7 @@ func (c *Collector) Summary() Summary {
 		JCT:               c.jct.times(),
 		Queueing:          c.queued(),
 		Preemptions:       c.preemptions,
+		Suspensions:       c.suspensions,
 		Migrations:        c.migrations,
 		MigrationGPUHours: over.second / 3600,
 		LostGPUHours:      c.lostGPUHours(),

@@ -38,7 +38,9 @@ type Summary struct {
 	Queueing        Times     `json:"queueing"`
 	MakespanSeconds float64   `json:"makespan_s"`
 	Preemptions     int64     `json:"preemptions"`
-	Migrations      int64     `json:"migrations"`
+	// Suspensions count jobs that were suspended instead of evicted, each time.
+	Suspensions int64 `json:"suspensions,omitempty"`
+	Migrations  int64 `json:"migrations"`
 	// MigrationGPUHours is the GPU time of the second places of pods that were being moved.
 	MigrationGPUHours float64 `json:"migration_gpu_hours"`
 	LostGPUHours      float64 `json:"lost_gpu_hours"`

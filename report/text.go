@@ -92,6 +92,9 @@ func facts(s *metrics.Summary) *table.Table {
 	t.Add("Jobs completed, failed, cancelled", count(j.Completed), count(j.Failed), count(j.Cancelled))
 	t.Add("Jobs running, pending, rejected", count(j.Running), count(j.Pending), count(j.Rejected))
 	t.Add("Preemptions, migrations, GPU-hours lost", count(s.Preemptions), count(s.Migrations), short(s.LostGPUHours))
+	if s.Suspensions > 0 {
+		t.Add("Suspensions", count(s.Suspensions))
+	}
 	if f := s.Fairness; f != nil && f.Tenants.Tenants > 1 {
 		t.Add("GPU time that queues lack, lowest index, Gini", percent(f.Tenants.Unfairness), ratio(f.Tenants.Min), ratio(f.Tenants.Gini))
 	}

@@ -48,6 +48,8 @@ type leave struct {
 	pods []int
 	why  Release
 	by   Eviction
+	// images is set for the pods of a job that was suspended, and leaves now.
+	images bool
 }
 
 // agenda is a binary heap of events, the next on top.

@@ -39,6 +39,8 @@ type Models struct {
 	MTBF, Repair core.Time
 	// Failures is how jobs fail while their nodes are up.
 	Failures Failures
+	// Suspend is what it takes to suspend jobs for which the workload does not say it.
+	Suspend core.Suspension
 	// Checkpoint is the checkpoint interval of jobs for which the workload gives none; 0
 	// means that they do not save progress.
 	Checkpoint core.Time

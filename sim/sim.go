@@ -128,6 +128,8 @@ type state struct {
 	// slowdown is the share by which jobs without GPUs slow it down: see [Interference].
 	slowdown float64
 	speeds   bool // some task is faster on some GPU models
+	// suspended is set while the job is, or its GPUs are being freed; what its runners have banked is work that it keeps if it goes on.
+	suspended bool
 	sharing
 	// chance is by what the job fails; nil before it works for the first time, or if none fails.
 	chance *rand.Rand
@@ -409,6 +411,9 @@ func (r *run) submit(now core.Time, j workload.Job) error {
 	if j.Checkpoint == 0 {
 		j.Checkpoint = r.Models.Checkpoint
 	}
+	if j.Suspend.HostMemMiB == 0 {
+		j.Suspend = r.Models.Suspend
+	}
 	j.Lends = j.Lends || len(j.Standby) > 0
 	if !r.queues[j.Queue] {
 		r.queues[j.Queue] = true
@@ -424,8 +429,8 @@ func (r *run) submit(now core.Time, j workload.Job) error {
 	if j.Recorded != nil {
 		spec = j.Recorded.Spec
 		spec.Estimate, spec.Checkpoint = j.Estimate, j.Checkpoint
+		spec.Suspend = core.Suspension{} // what happened to its pods is recorded
 	}
-	spec.Suspend = core.Suspension{} // the simulator suspends no job: it evicts them
 	if err := r.tell(now, core.JobSubmitted{Job: spec}); err != nil {
 		return err
 	}
@@ -486,11 +491,27 @@ func (r *run) decide(now core.Time) error {
 				if err := r.migrate(now, s, &d); err != nil {
 					return err
 				}
-			case core.Resume:
-				if err := r.resume(now, s, &d); err != nil {
+			case core.Suspend:
+				if err := r.suspend(now, s, &d); err != nil {
 					return err
 				}
-			case core.Evict, core.Requeue:
+				again = again || s.Suspend.Pause == 0
+			case core.Resume:
+				resume := r.resume
+				if s.suspended {
+					resume = r.goOn
+				}
+				if err := resume(now, s, &d); err != nil {
+					return err
+				}
+			case core.Requeue:
+				if s.suspended {
+					r.drop(now, s)
+					again = again || r.Models.Grace == 0
+					continue
+				}
+				fallthrough
+			case core.Evict:
 				if err := r.evict(now, s, &d); err != nil {
 					return err
 				}
@@ -519,6 +540,23 @@ func (r *run) decide(now core.Time) error {
 // bind starts pods and the runners that are complete with them. A gang runs from the
 // start of its first pods: more pods do not make it faster.
 func (r *run) bind(now core.Time, s *state, d *core.Decision) error {
+	if err := r.place(now, s, d); err != nil {
+		return err
+	}
+	if s.Gang {
+		if s.short = s.short && !s.hasLeast(nil); !s.short {
+			r.start(now, s, 0)
+		}
+		return nil
+	}
+	for i := range d.Pods {
+		r.start(now, s, d.Pods[i].Pod)
+	}
+	return nil
+}
+
+// place puts pods where they are bound.
+func (r *run) place(now core.Time, s *state, d *core.Decision) error {
 	r.stats.Decisions += len(d.Pods)
 	for i := range d.Pods {
 		p := &d.Pods[i]
@@ -536,15 +574,6 @@ func (r *run) bind(now core.Time, s *state, d *core.Decision) error {
 		return err
 	}
 	r.planStandby(now, s)
-	if s.Gang {
-		if s.short = s.short && !s.hasLeast(nil); !s.short {
-			r.start(now, s, 0)
-		}
-		return nil
-	}
-	for i := range d.Pods {
-		r.start(now, s, d.Pods[i].Pod)
-	}
 	return nil
 }
 
@@ -724,6 +753,9 @@ func (r *run) evict(now core.Time, s *state, d *core.Decision) error {
 // depart releases evicted pods whose nodes were not lost meanwhile.
 func (r *run) depart(now core.Time, s *state, l *leave) error {
 	s.leaving = slices.DeleteFunc(s.leaving, func(o *leave) bool { return o == l })
+	if l.images {
+		return r.tell(now, core.PodsGone{Job: s.Name})
+	}
 	if len(l.pods) == 0 {
 		return nil
 	}

@@ -67,8 +67,9 @@ const (
 	Restarted  // it is evicted to make room for a job, and a place is kept in which it starts again
 	LeaseOver  // it has run for its lease, and leaves for a job that has received less
 	Crashed    // it failed, and its job goes on later
+	Suspended  // it goes on where it was, with the work that it has done
 )
 
 func (r Release) String() string {
-	return [...]string{"finished", "failed", "cancelled", "preempted", "reclaimed", "migrated", "node_lost", "move_failed", "restarted", "lease_over", "crashed"}[r]
+	return [...]string{"finished", "failed", "cancelled", "preempted", "reclaimed", "migrated", "node_lost", "move_failed", "restarted", "lease_over", "crashed", "suspended"}[r]
 }

@@ -18,7 +18,7 @@ import (
 var musterJobs = jobFormat{
 	columns: columns{exact: true, required: []string{"job", "task", "queue", "kind", "class", "priority", "gang",
 		"pods", "gpu_milli", "cpu_milli", "mem_mib", "gpu_models", "submit_s", "duration_s", "outcome",
-		"checkpoint_s", "locked", "topology", "affinity"}, optional: []string{"mobility", "standby", "user", "profile"}},
+		"checkpoint_s", "locked", "topology", "affinity"}, optional: []string{"mobility", "standby", "user", "profile", "suspend"}},
 	start: func(t *table, _ *Options) nextJob { return (&jobReader{t: t}).next },
 }
 
@@ -46,6 +46,7 @@ const (
 	jobStandby
 	jobUser
 	jobProfile
+	jobSuspend
 )
 
 // Names of the classes and outcomes in files.
@@ -66,6 +67,7 @@ type jobReader struct {
 	topologies interned[core.TopologyRequest]
 	affinities interned[affinity]
 	windows    interned[[]Window]
+	suspends   interned[core.Suspension]
 }
 
 // next is a nextJob.
@@ -115,6 +117,7 @@ func (r *jobReader) row() Job {
 		j.Mobility = core.Mobility(t.choice(jobMobility, core.Mobilities[:]))
 	}
 	j.Standby = r.standby(j.Class)
+	j.Suspend = r.suspend()
 	j.Submitted = t.seconds(jobSubmit)
 	j.Duration = t.seconds(jobDuration)
 	j.Checkpoint = t.seconds(jobCheckpoint)
@@ -165,6 +168,19 @@ func (r *jobReader) standby(class core.Class) []Window {
 	})
 }
 
+// suspend reads what it takes to suspend a job.
+func (r *jobReader) suspend() core.Suspension {
+	text := r.t.text(jobSuspend)
+	if len(text) == 0 {
+		return core.Suspension{}
+	}
+	return r.suspends.get(text, func(s string) core.Suspension {
+		v, err := ParseSuspension(s)
+		r.t.fail(jobSuspend, err)
+		return v
+	})
+}
+
 func (r *jobReader) topology() core.TopologyRequest {
 	text := r.t.text(jobTopology)
 	if len(text) == 0 {
@@ -210,6 +226,7 @@ func (r *jobReader) join(j *Job) {
 		{jobLocked, k.Locked == j.Locked},
 		{jobMobility, k.Mobility == j.Mobility},
 		{jobStandby, slices.Equal(k.Standby, j.Standby)},
+		{jobSuspend, k.Suspend == j.Suspend},
 		{jobTopology, k.Topology == j.Topology},
 	} {
 		if !agreed.same {

@@ -150,6 +150,7 @@ func (r *row) task(j *Job, t *core.Task) {
 	r.text(standbyText(j.Standby))
 	r.text(j.User)
 	r.text(j.Profile)
+	r.text(suspensionText(j.Suspend))
 	r.end()
 }
 

@@ -20,6 +20,7 @@ type modelFlags struct {
 	estimates bool
 	speed     map[string]string
 	shutdown  string
+	suspend   string
 	slowdown  string
 	failures  string
 	profiles  string
@@ -52,6 +53,7 @@ func (f *modelFlags) register(flags *pflag.FlagSet) {
 	durationVar(flags, &f.Failures.Owner, "owner-time", "mean time after which owners submit jobs again that failed, or release those that are held")
 	durationVar(flags, &f.Failures.Faulty, "faulty-time", "mean time for which a node stays faulty that is not cordoned; one that is is repaired after --node-repair")
 	durationVar(flags, &f.Checkpoint, "checkpoint", "checkpoint interval of jobs whose workload gives none; by default they save no progress")
+	flags.StringVar(&f.suspend, "suspend", "", "`PAUSE,RESUME,MIB` of jobs whose workload does not say it, such as 5s,10s,163840: under a policy with preemption.maxSuspended they are suspended instead of evicted")
 	flags.BoolVar(&f.estimates, "estimates", false, "give the engine the exact run time of each job, as an oracle")
 }
 
@@ -66,6 +68,9 @@ func (f *modelFlags) check(c *cobra.Command) error {
 		return err
 	}
 	if err := f.checkSlowdown(c); err != nil {
+		return err
+	}
+	if err := f.checkSuspend(c); err != nil {
 		return err
 	}
 	if err := f.checkFailures(c); err != nil {
@@ -120,6 +125,23 @@ func (f *modelFlags) checkShutdown(c *cobra.Command) error {
 	}
 	if err := f.Shutdown.Check(f.Grace); err != nil {
 		return badUsage(c, "--evict-shutdown with --evict-grace: %v", err)
+	}
+	return nil
+}
+
+// checkSuspend reads --suspend.
+func (f *modelFlags) checkSuspend(c *cobra.Command) error {
+	if f.suspend == "" {
+		return nil
+	}
+	parts := strings.Split(f.suspend, ",")
+	var err error
+	if len(parts) == 3 {
+		f.Suspend.HostMemMiB, err = strconv.ParseInt(parts[2], 10, 64)
+	}
+	if len(parts) != 3 || err != nil || f.Suspend.HostMemMiB < 1 || f.Suspend.HostMemMiB > core.MaxAmount ||
+		(*durationFlag)(&f.Suspend.Pause).Set(parts[0]) != nil || (*durationFlag)(&f.Suspend.Resume).Set(parts[1]) != nil {
+		return badUsage(c, "--suspend: expected two durations and the MiB of a pod's image, such as 5s,10s,163840; found %q", f.suspend)
 	}
 	return nil
 }

@@ -230,6 +230,7 @@ type summary struct {
 	SOR         float64                `json:"sor"`
 	Topology    *topology              `json:"topology"` // nil in runs of older versions
 	Preemptions int64                  `json:"preemptions"`
+	Suspensions int64                  `json:"suspensions"`
 	Migrations  int64                  `json:"migrations"`
 	Second      float64                `json:"migration_gpu_hours"`
 	Evictions   *evictions

@@ -22,14 +22,14 @@ type measure struct {
 	unstarted                               int64 // held by gangs that are not whole
 	second                                  int64 // held by pods at second places
 
-	gar, gfr                average
-	allocatedTime, gpuTime  float64
-	secondTime              float64
-	preemptions, migrations int64
-	waits                   map[string]*waits
-	topology                topology
-	idle                    idleGPUs
-	leaving                 leaving
+	gar, gfr                             average
+	allocatedTime, gpuTime               float64
+	secondTime                           float64
+	preemptions, migrations, suspensions int64
+	waits                                map[string]*waits
+	topology                             topology
+	idle                                 idleGPUs
+	leaving                              leaving
 }
 
 // leaving is how long evicted pods took to leave, in seconds, and how many were killed.
@@ -205,6 +205,7 @@ func (m *measure) compare(breach func(invariant, format string, args ...any)) {
 	same("sor", m.told.SOR, sor)
 	m.idle.compare(same)
 	same("preemptions", float64(m.told.Preemptions), float64(m.preemptions))
+	same("suspensions", float64(m.told.Suspensions), float64(m.suspensions))
 	same("migration_gpu_hours", m.told.Second, m.secondTime/3600)
 	same("migrations", float64(m.told.Migrations), float64(m.migrations))
 	if m.told.Evictions != nil {

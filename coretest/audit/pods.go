@@ -487,6 +487,17 @@ func (a *auditor) cause(j *job, d *decision) {
 		if !forNone {
 			a.beneficiary(j, d)
 		}
+	case "suspended": // it yields as one that is evicted
+		a.inQueue(j, d)
+		a.forHP(d)
+		if j.evicted != d.told {
+			j.evicted = d.told
+			a.measure.suspensions++
+		}
+		if !j.exposed && a.protects(j) {
+			a.unlocked(j, d)
+		}
+		a.beneficiary(j, d)
 	default:
 		a.breach(Format, "%s is released for reason %q", d.pod, reason)
 	}
