@@ -337,6 +337,13 @@ static uint64_t sum_range(const char *data, uint64_t size) {
 	return h;
 }
 
+// create makes a file that is this process's own: where others may write to the
+// folder, a link that waits under its name is not followed.
+static int create(const char *path, int how) {
+	unlink(path);
+	return open(path, how | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+}
+
 static uint32_t file_error(struct page *p) {
 	atomic_store(&p->errnum, (uint32_t)errno);
 	return RESULT_FILE;
@@ -444,7 +451,7 @@ static CUresult copy_ranges(struct writer *w) {
 static uint32_t copy_out(struct page *p, uint64_t size) {
 	if (!make_staging())
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	struct writer w = {.fd = open(data_temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)};
+	struct writer w = {.fd = create(data_temporary, O_WRONLY)};
 	if (w.fd < 0)
 		return file_error(p);
 	sem_init(&w.filled, 0, 0);
@@ -544,7 +551,7 @@ static uint32_t save(struct page *p) {
 // check compares the file with what was saved, byte by byte through the sums,
 // before any memory is created.
 static uint32_t check(struct page *p, const char **out, uint64_t *size) {
-	int fd = open(data_path, O_RDONLY | O_CLOEXEC);
+	int fd = open(data_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	struct stat st;
 	if (fd < 0 || fstat(fd, &st)) {
 		uint32_t r = file_error(p);
@@ -707,7 +714,7 @@ static void share(void) {
 	snprintf(data_path, sizeof data_path, "%s/%d.data", dir, pid);
 	snprintf(data_temporary, sizeof data_temporary, "%s/%d.data.tmp", dir, pid);
 	snprintf(temporary, sizeof temporary, "%s/%d.page.tmp", dir, pid);
-	int fd = open(temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	int fd = create(temporary, O_RDWR);
 	if (fd < 0 || ftruncate(fd, PAGE_SIZE)) {
 		fprintf(stderr, "muster: %s: %s: the GPU work of this process cannot be paused\n", temporary, strerror(errno));
 		if (fd >= 0)
