@@ -21,14 +21,11 @@ func (b built) shim() string    { return filepath.Join(b.dir, "shim") }
 func (b built) fake() string    { return filepath.Join(b.dir, "fake") }
 func (b built) trainer() string { return filepath.Join(b.dir, "trainer") }
 
-var build = sync.OnceValues(func() (built, error) {
+// build builds in a folder.
+func build(dir string) (built, error) {
 	_, this, _, _ := runtime.Caller(0)
 	source := filepath.Dir(filepath.Dir(this))
-	dir, err := os.MkdirTemp("", "gputest")
 	b := built{dir}
-	if err != nil {
-		return b, err
-	}
 	library := []string{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden",
 		"-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic", "-Wl,-z,defs", "-o"}
 	for _, command := range [][]string{
@@ -48,14 +45,24 @@ var build = sync.OnceValues(func() (built, error) {
 		}
 	}
 	return b, nil
-})
+}
 
-// Main runs the tests of a package, and removes what was built for them.
+// shared is where Main lets all tests of a package build, once; without it each builds its own.
+var (
+	shared string
+	once   = sync.OnceValues(func() (built, error) { return build(shared) })
+)
+
+// Main runs the tests of a package, which build the libraries once.
 func Main(m *testing.M) {
-	code := m.Run()
-	if b, _ := build(); b.dir != "" {
-		os.RemoveAll(b.dir)
+	dir, err := os.MkdirTemp("", "gputest")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
+	shared = dir
+	code := m.Run()
+	os.RemoveAll(dir)
 	os.Exit(code)
 }
 
@@ -95,7 +102,11 @@ func newNode(tb testing.TB) *Node {
 	if _, err := exec.LookPath("cc"); err != nil || runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		tb.Skip("this test needs Linux on x86-64, and a C compiler to build the shim")
 	}
-	b, err := build()
+	get := once
+	if shared == "" {
+		get = func() (built, error) { return build(tb.TempDir()) }
+	}
+	b, err := get()
 	if err != nil {
 		tb.Fatal(err)
 	}
