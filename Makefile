@@ -8,7 +8,7 @@ DEMO     ?= out/demo
 OUT      ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help build gpu gpu-check devcluster kubectl up demo test test-devcluster test-full lint fmt generate web bench fuzz check clean
+.PHONY: help build gpu gpu-fake gpu-check devcluster kubectl up demo test test-devcluster test-full lint fmt generate web bench fuzz check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -18,10 +18,16 @@ build: ## build bin/muster, and bin/kubectl-muster, the same as a plugin of kube
 	ln -sf muster bin/kubectl-muster
 
 # A process whose LD_LIBRARY_PATH begins with bin/gpu can be paused: docs/pause.md.
+LIBCUDA = $(CC) -std=gnu11 -O2 -Wall -Wextra -fPIC -shared -fvisibility=hidden -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,-z,defs
+
 gpu: ## build bin/gpu/libcuda.so.1, which makes GPU work pausable (needs a C compiler)
 	mkdir -p bin/gpu
-	$(CC) -std=gnu11 -O2 -Wall -Wextra -fPIC -shared -fvisibility=hidden -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,-z,defs \
-		-o bin/gpu/libcuda.so.1 gpu/shim/shim.c gpu/shim/memory.c -ldl -lpthread
+	$(LIBCUDA) -o bin/gpu/libcuda.so.1 gpu/shim/shim.c gpu/shim/memory.c -ldl -lpthread
+
+gpu-fake: ## build bin/gpu-fake/, a driver whose GPU is the CPU, and a program, to try muster pause without a GPU
+	mkdir -p bin/gpu-fake
+	$(LIBCUDA) -o bin/gpu-fake/libcuda.so.1 gpu/fake/fake.c -ldl -lpthread
+	$(CC) -std=gnu11 -O2 -Wall -Wextra -o bin/gpu-fake/trainer gpu/fake/trainer.c -ldl -lpthread
 
 gpu-check: ## on a machine with a GPU, measure what pausing costs there, and write docs/gpu-results/
 	MUSTER_GPU_CHECK=$(CURDIR)/docs/gpu-results go test -count=1 -timeout 30m -v -run TestCheck ./gpu/check
