@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -61,25 +62,21 @@ func (e *UnpausableError) Unwrap() error { return e.Cause }
 // Pause pauses all processes, or lets all go on. Ranks of one job are paused
 // together: a rank that waits for another one in a collective does not come to
 // rest while the other one is paused. It is then tried again, at another moment
-// of the job. A process that is paused already stays so.
+// of the job. A process that is paused already stays so; one that a caller paused who
+// died before it was kept is kept now.
 //
 //  1. The gates of all close, and the calls in flight return.
 //  2. All are saved.
 //  3. All are kept. A caller that dies before leaves leases, which run out.
 func Pause(ctx context.Context, b Backend, pids []int, o Options) error {
-	var running []int
-	for _, pid := range pids {
-		phase, err := b.Phase(pid)
-		if err != nil {
-			return of(pid, err)
-		}
-		if phase != Saved {
-			running = append(running, pid)
-		}
+	phases, err := observe(b, pids)
+	if err != nil {
+		return err
 	}
+	running := slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return phases[pid] == Saved })
 	wait := o.Backoff
 	for try := 1; ; try++ {
-		err := pauseOnce(ctx, b, running, o.Timeout)
+		err := pauseOnce(ctx, b, running, pids, o.Timeout)
 		if err == nil {
 			return nil
 		}
@@ -109,33 +106,43 @@ func mayHelp(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, gpu.ErrCancelled)
 }
 
-func pauseOnce(ctx context.Context, b Backend, pids []int, timeout time.Duration) error {
+func pauseOnce(ctx context.Context, b Backend, running, all []int, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for _, to := range []Phase{Gated, Saved} {
-		if err := each(pids, func(pid int) error { return b.Step(ctx, pid, to) }); err != nil {
+		if err := each(running, func(pid int) error { return b.Step(ctx, pid, to) }); err != nil {
 			return err
 		}
 	}
-	return each(pids, b.Keep)
+	return each(all, b.Keep)
+}
+
+// observe gives the phases of all.
+func observe(b Backend, pids []int) (map[int]Phase, error) {
+	phases := map[int]Phase{}
+	for _, pid := range pids {
+		phase, err := b.Phase(pid)
+		if err != nil {
+			return nil, of(pid, err)
+		}
+		phases[pid] = phase
+	}
+	return phases, nil
 }
 
 // Resume lets all processes go on, or none: where one cannot, as the GPU has too
 // little memory, those that could are saved again, before any of their calls goes on.
+// One whose gate is closed was being paused or resumed by a caller that died, and is
+// treated as a paused one.
 func Resume(ctx context.Context, b Backend, pids []int, timeout time.Duration) error {
-	var paused []int
-	for _, pid := range pids {
-		phase, err := b.Phase(pid)
-		if err != nil {
-			return of(pid, err)
-		}
-		if phase == Saved {
-			paused = append(paused, pid)
-		}
+	phases, err := observe(b, pids)
+	if err != nil {
+		return err
 	}
+	paused := slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return phases[pid] == Running })
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	err := each(paused, func(pid int) error { return walk(limited, b, pid, Gated) })
+	err = each(paused, func(pid int) error { return walk(limited, b, pid, Gated) })
 	if err == nil {
 		return each(pids, func(pid int) error { return walk(limited, b, pid, Running) })
 	}

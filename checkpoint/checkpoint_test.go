@@ -120,6 +120,83 @@ func TestAllOrNone(t *testing.T) {
 	}
 }
 
+// mortal is a backend whose caller dies before one of its calls: nothing that it does
+// after that has an effect, the way back included.
+type mortal struct {
+	*scripted
+	left int
+}
+
+var errDead = errors.New("the caller is dead")
+
+func (m *mortal) Step(ctx context.Context, pid int, to checkpoint.Phase) error {
+	if m.dies() {
+		return errDead
+	}
+	return m.scripted.Step(ctx, pid, to)
+}
+
+func (m *mortal) Keep(pid int) error {
+	if m.dies() {
+		return errDead
+	}
+	return m.scripted.Keep(pid)
+}
+
+func (m *mortal) dies() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.left--
+	return m.left < 0
+}
+
+// Whenever a caller dies, the next one ends what it is asked for, for all. A process
+// that was saved and not kept would go on by itself at the end of its lease.
+func TestNextCallerAfterDeath(t *testing.T) {
+	pids := []int{1, 2, 3}
+	pause := func(b checkpoint.Backend) error {
+		return checkpoint.Pause(ctx, b, pids, checkpoint.Options{Timeout: time.Second, Backoff: time.Nanosecond})
+	}
+	resume := func(b checkpoint.Backend) error { return checkpoint.Resume(ctx, b, pids, time.Second) }
+	paused := func() *scripted {
+		s := newScripted(3, checkpoint.Running)
+		pause(s)
+		return s
+	}
+	died := map[string]func(calls int) *scripted{
+		"pause": func(calls int) *scripted {
+			s := newScripted(3, checkpoint.Running)
+			pause(&mortal{s, calls})
+			return s
+		},
+		"resume": func(calls int) *scripted {
+			s := paused()
+			resume(&mortal{s, calls})
+			return s
+		},
+	}
+	for name, after := range died {
+		for calls := range 10 {
+			s := after(calls)
+			if err := pause(s); err != nil || !s.all(checkpoint.Saved) {
+				t.Errorf("a %s died after %d calls; then a pause: %v: %v, kept %v", name, calls, err, s.phases, s.kept)
+			}
+			s = after(calls)
+			if err := resume(s); err != nil || !s.all(checkpoint.Running) {
+				t.Errorf("a %s died after %d calls; then a resume: %v: %v", name, calls, err, s.phases)
+			}
+			s = after(calls)
+			if s.phases[1] == checkpoint.Running || s.phases[2] != checkpoint.Saved || s.phases[3] == checkpoint.Running {
+				continue
+			}
+			s.pid, s.call, s.fails = 2, s.calls[2]+1, gpu.ErrNoMemory
+			if err := resume(s); !errors.Is(err, gpu.ErrNoMemory) || !s.all(checkpoint.Saved) {
+				t.Errorf("a %s died after %d calls; then a resume without room: %v: %v, kept %v", name, calls, err, s.phases, s.kept)
+			}
+		}
+	}
+}
+
 // The same for resume; what fails after the first gate has opened leaves gates to
 // open, which a second call does.
 func TestResumeAllOrNone(t *testing.T) {
