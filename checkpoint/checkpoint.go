@@ -16,28 +16,36 @@ import (
 // Phase is how far a process is on the way to being paused.
 type Phase string
 
-// The phases, in order. A process moves to a neighbour, in both directions.
+// The phases, in the order in which a process passes them. A backend has some of
+// them: its path.
 const (
-	Running Phase = "Running"
-	Gated   Phase = "Gated" // its calls of the driver wait; its memory is on the GPU
-	Saved   Phase = "Saved" // its memory is on the host, and the GPU's is released
+	Running      Phase = "Running"
+	Gated        Phase = "Gated"        // its calls of the driver wait at the shim's gate; its memory is on the GPU
+	Saved        Phase = "Saved"        // the memory that it uses is in a file, and the GPU's is released
+	Locked       Phase = "Locked"       // the driver lets its calls wait, and its work on the GPU has ended
+	Checkpointed Phase = "Checkpointed" // the driver holds all its GPU state in the process's host memory, and nothing on the GPU
 )
-
-func (p Phase) order() int {
-	return map[Phase]int{Running: 0, Gated: 1, Saved: 2}[p]
-}
 
 // Backend moves processes of this node between phases.
 type Backend interface {
+	// Path is the phases through which Step moves a process, in order: from
+	// Running to the one in which it is paused. It has two or more, always the same.
+	Path() []Phase
 	// Phase observes the process; gpu.ErrGone if it has ended.
 	Phase(pid int) (Phase, error)
 	// Step moves the process to the phase, which is its own, and then nothing
-	// happens, or a neighbour. The context bounds it: a step that did not end
-	// leaves the process in the phase that it was in. Until Keep, the process
+	// happens, or a neighbour on the path. The context bounds it: a step that did
+	// not end leaves the process in the phase that it was in. Until Keep, the process
 	// goes on by itself if nothing is done for the time of the lease.
 	Step(ctx context.Context, pid int, to Phase) error
-	// Keep lets a saved process stay so for any time.
+	// Keep lets a process at the end of the path stay so for any time.
 	Keep(pid int) error
+}
+
+// end is the phase in which a process is paused.
+func end(b Backend) Phase {
+	path := b.Path()
+	return path[len(path)-1]
 }
 
 // Options say how long, and how often, Pause tries.
@@ -65,15 +73,15 @@ func (e *UnpausableError) Unwrap() error { return e.Cause }
 // of the job. A process that is paused already stays so; one that a caller paused who
 // died before it was kept is kept now.
 //
-//  1. The gates of all close, and the calls in flight return.
-//  2. All are saved.
-//  3. All are kept. A caller that dies before leaves leases, which run out.
+// All reach a phase of the path before one moves to the next: first the calls of
+// all wait, then all give their memory back. At the end all are kept. A caller
+// that dies before leaves leases, which run out.
 func Pause(ctx context.Context, b Backend, pids []int, o Options) error {
 	phases, err := observe(b, pids)
 	if err != nil {
 		return err
 	}
-	running := slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return phases[pid] == Saved })
+	running := slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return phases[pid] == end(b) })
 	wait := o.Backoff
 	for try := 1; ; try++ {
 		err := pauseOnce(ctx, b, running, pids, o.Timeout)
@@ -109,8 +117,8 @@ func mayHelp(err error) bool {
 func pauseOnce(ctx context.Context, b Backend, running, all []int, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	for _, to := range []Phase{Gated, Saved} {
-		if err := each(running, func(pid int) error { return b.Step(ctx, pid, to) }); err != nil {
+	for _, to := range b.Path()[1:] {
+		if err := each(running, func(pid int) error { return forward(ctx, b, pid, to) }); err != nil {
 			return err
 		}
 	}
@@ -130,9 +138,23 @@ func observe(b Backend, pids []int) (map[int]Phase, error) {
 	return phases, nil
 }
 
+// forward moves a process to the phase, unless an earlier command, which died,
+// left it further on the way.
+func forward(ctx context.Context, b Backend, pid int, to Phase) error {
+	phase, err := b.Phase(pid)
+	if err != nil {
+		return err
+	}
+	path := b.Path()
+	if slices.Index(path, phase) > slices.Index(path, to) {
+		return nil
+	}
+	return b.Step(ctx, pid, to)
+}
+
 // Resume lets all processes go on, or none: where one cannot, as the GPU has too
-// little memory, those that could are saved again, before any of their calls goes on.
-// One whose gate is closed was being paused or resumed by a caller that died, and is
+// little memory, those that could are paused again, before any of their calls goes on.
+// One between the ends of the path was being paused or resumed by a caller that died, and is
 // treated as a paused one.
 func Resume(ctx context.Context, b Backend, pids []int, timeout time.Duration) error {
 	phases, err := observe(b, pids)
@@ -142,14 +164,14 @@ func Resume(ctx context.Context, b Backend, pids []int, timeout time.Duration) e
 	paused := slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return phases[pid] == Running })
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	err = each(paused, func(pid int) error { return walk(limited, b, pid, Gated) })
+	err = each(paused, func(pid int) error { return walk(limited, b, pid, b.Path()[1]) })
 	if err == nil {
 		return each(pids, func(pid int) error { return walk(limited, b, pid, Running) })
 	}
 	back, cancelBack := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancelBack()
 	undo := each(paused, func(pid int) error {
-		if err := walk(back, b, pid, Saved); err != nil {
+		if err := walk(back, b, pid, end(b)); err != nil {
 			return ifAlive(err)
 		}
 		return ifAlive(b.Keep(pid))
@@ -162,16 +184,21 @@ func Resume(ctx context.Context, b Backend, pids []int, timeout time.Duration) e
 
 // walk moves a process to the phase, step by step.
 func walk(ctx context.Context, b Backend, pid int, to Phase) error {
+	path := b.Path()
 	for {
 		phase, err := b.Phase(pid)
 		if err != nil || phase == to {
 			return err
 		}
-		next := Gated // between the two others
-		if phase == Gated {
-			next = to
+		at, goal := slices.Index(path, phase), slices.Index(path, to)
+		if at < 0 {
+			return fmt.Errorf("the process is %s: expected one of %v", phase, path)
 		}
-		if err := b.Step(ctx, pid, next); err != nil {
+		next := at + 1
+		if goal < at {
+			next = at - 1
+		}
+		if err := b.Step(ctx, pid, path[next]); err != nil {
 			return err
 		}
 	}

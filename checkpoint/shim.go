@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -103,6 +104,18 @@ func (s *Shim) hold(pid int) (*gpu.Page, error) {
 	return p, nil
 }
 
+// Path is that of processes with a gate.
+func (s *Shim) Path() []Phase { return []Phase{Running, Gated, Saved} }
+
+// oneStep is an error unless to is from or a neighbour on the path.
+func oneStep(path []Phase, from, to Phase) error {
+	at, goal := slices.Index(path, from), slices.Index(path, to)
+	if at < 0 || goal < 0 || goal-at > 1 || at-goal > 1 {
+		return fmt.Errorf("from phase %s: expected one step on %v; found %s", from, path, to)
+	}
+	return nil
+}
+
 // Step moves a process to the phase, its own or a neighbour.
 func (s *Shim) Step(ctx context.Context, pid int, to Phase) error {
 	p, err := s.hold(pid)
@@ -116,8 +129,8 @@ func (s *Shim) Step(ctx context.Context, pid int, to Phase) error {
 		}
 	}
 	from := phaseOf(p)
-	if d := from.order() - to.order(); d > 1 || d < -1 {
-		return fmt.Errorf("from phase %s: expected one step; found %s", from, to)
+	if err := oneStep(s.Path(), from, to); err != nil {
+		return err
 	}
 	switch {
 	case to == Running:
