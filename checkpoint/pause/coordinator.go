@@ -104,9 +104,9 @@ func (c *Coordinator) Interrupt() bool {
 	return false
 }
 
-// Timeout says that the goal of an epoch was not reached in time.
-func (c *Coordinator) Timeout(epoch uint64) bool {
-	return epoch == c.Epoch && c.Limited() && c.fail(Late, "not all members replied in time")
+// Timeout says that the goal of an epoch was not reached in time, and for people why.
+func (c *Coordinator) Timeout(epoch uint64, cause string) bool {
+	return epoch == c.Epoch && c.Limited() && c.fail(Late, cause)
 }
 
 // Receive takes a member's reply. One to another epoch is forgotten: the member

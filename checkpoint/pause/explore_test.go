@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 )
 
 // invariant is something that holds in all worlds.
@@ -17,7 +18,7 @@ type invariant struct {
 var invariants = []invariant{
 	{
 		"LeaseUntilDecided",
-		"the scheduler dies during a pause, and the processes of some nodes wait at their gates until somebody resumes them by hand",
+		"the scheduler dies during a pause, and the processes of some nodes wait at their gates until a user resumes them by hand",
 		func(w *world, all []process) bool {
 			undecided := w.stored.state().Op == Pausing && (w.stored.goal == Gate || w.stored.goal == Save)
 			return !undecided || none(all, func(p process) bool { return (p.phase == gated || p.phase == saved) && !p.leased })
@@ -124,7 +125,7 @@ func (m *model) check(w *world) (name, broken string) {
 }
 
 // settles lets things go well from here on: messages arrive, steps succeed. It says
-// what is wrong unless the job soon runs or is paused as a whole, and the coordinator says which.
+// what is wrong unless the coordinator soon reports that the job runs or is paused.
 func (m *model) settles(w world, known map[world]bool) string {
 	var path []world
 	for range 300 {
@@ -133,10 +134,7 @@ func (m *model) settles(w world, known map[world]bool) string {
 		}
 		path = append(path, w)
 		if s := w.now.state(); s.Ended() {
-			if name, broken := m.check(&w); name != "" {
-				return broken
-			}
-			break
+			break // whether it says the truth is an invariant
 		}
 		next := m.forward(w)
 		if next == w {
@@ -236,15 +234,22 @@ func (m *model) describe(w *world) string {
 func TestExplore(t *testing.T) {
 	shapes := []shape{
 		{members: 2, procs: 1, retries: 1, epochs: 8},
-		{members: 2, procs: 1, retries: 0, epochs: 4, deaths: true},
+		{members: 2, procs: 1, retries: 0, epochs: 6, deaths: true},
+		{members: 3, procs: 1, retries: 0, epochs: 4, calm: true},
 	}
 	if os.Getenv("MUSTER_FULL") != "" {
-		shapes = append(shapes, shape{members: 3, procs: 1, retries: 0, epochs: 4})
+		shapes = append(shapes,
+			shape{members: 2, procs: 1, retries: 1, epochs: 8, deaths: true},
+			shape{members: 2, procs: 2, retries: 0, epochs: 6, calm: true},
+			shape{members: 3, procs: 1, retries: 1, epochs: 8, calm: true},
+			shape{members: 3, procs: 1, retries: 0, epochs: 6},
+		)
 	}
 	for _, s := range shapes {
 		m := &model{shape: s}
-		n, found := m.explore(50_000_000)
-		t.Logf("%+v: %d worlds", s, n)
+		start := time.Now()
+		n, found := m.explore(20_000_000)
+		t.Logf("%+v: %d worlds in %v", s, n, time.Since(start).Round(time.Millisecond))
 		if found != nil {
 			t.Errorf("%v", found)
 		}

@@ -1,6 +1,10 @@
 package pause
 
-import "github.com/muster-sched/muster/checkpoint"
+import (
+	"slices"
+
+	"github.com/muster-sched/muster/checkpoint"
+)
 
 // MemberState is what a member must not forget: the newest decision that it
 // obeys. It is stored before the first step under that decision.
@@ -19,6 +23,7 @@ const gone checkpoint.Phase = ""
 // in it does not know: they go on by themselves, and are observed before each step.
 type Member struct {
 	MemberState
+	path    []checkpoint.Phase // of the backend, from Running to paused
 	request Request
 	procs   []progress
 	fault   Outcome // of a step of this attempt
@@ -26,9 +31,21 @@ type Member struct {
 
 type progress struct{ inStep, done bool }
 
-// NewMember continues from s, for a number of processes.
-func NewMember(s MemberState, processes int) *Member {
-	return &Member{MemberState: s, procs: make([]progress, processes)}
+// NewMember continues from s, for a number of processes that a backend moves on a path.
+func NewMember(s MemberState, path []checkpoint.Phase, processes int) *Member {
+	return &Member{MemberState: s, path: path, procs: make([]progress, processes)}
+}
+
+// end is the place on the path to which a goal leads. Gate ends there or further on:
+// a process that is paused already stays so.
+func (m *Member) end() int {
+	switch m.Goal {
+	case Gate, Restore:
+		return 1
+	case Save, Keep:
+		return len(m.path) - 1
+	}
+	return 0
 }
 
 // Receive takes a request, and reports whether the member obeys it. The caller
@@ -61,11 +78,14 @@ func (m *Member) Next(phases []checkpoint.Phase) ([]Step, Outcome) {
 		case phases[i] == gone:
 			end = Gone
 		case !p.done:
-			if phases[i] == checkpoint.Running && m.Goal != Gate && m.Goal != Release {
+			switch at := slices.Index(m.path, phases[i]); {
+			case at < 0:
+				m.fault = Failed
+			case at == 0 && m.Goal != Gate && m.Goal != Release:
 				m.fault = Open
-				continue
+			default:
+				steps = append(steps, m.step(i, at))
 			}
-			steps = append(steps, m.step(i, phases[i]))
 		}
 	}
 	switch {
@@ -82,26 +102,24 @@ func (m *Member) Next(phases []checkpoint.Phase) ([]Step, Outcome) {
 	return nil, end
 }
 
-// step is the next one of process i, which is in a phase.
+// step is the next one of process i, which is at a place on the path.
 //
 // The lease follows the goal. Where it leads to Running, a process may go there by
 // itself if the member dies on the way; on the way of a resume that may still fail, it
 // must not.
-func (m *Member) step(i int, from checkpoint.Phase) Step {
-	s := Step{Epoch: m.Epoch, Process: i, To: from, Lease: m.request.Lease}
+func (m *Member) step(i, at int) Step {
+	s := Step{Epoch: m.Epoch, Process: i, Lease: m.request.Lease}
+	end := m.end()
 	switch {
-	case m.Goal == Gate && from == checkpoint.Running:
-		s.To = checkpoint.Gated
-	case m.Goal == Save:
-		s.To = checkpoint.Saved
-	case m.Goal == Keep:
-		s.To, s.Lease, s.Keep = checkpoint.Saved, 0, from == checkpoint.Saved
-	case m.Goal == Restore:
-		s.To, s.Lease = checkpoint.Gated, 0
-	case m.Goal == Release && from == checkpoint.Saved:
-		s.To = checkpoint.Gated
-	case m.Goal == Release:
-		s.To = checkpoint.Running
+	case at < end:
+		s.To = m.path[at+1]
+	case at > end && m.Goal != Gate:
+		s.To = m.path[at-1]
+	default:
+		s.To, s.Keep = m.path[at], m.Goal == Keep
+	}
+	if m.Goal == Keep || m.Goal == Restore {
+		s.Lease = 0
 	}
 	return s
 }
@@ -117,12 +135,6 @@ func (m *Member) Ended(s Step, o Outcome) {
 		m.fault = o
 		return
 	}
-	switch m.Goal {
-	case Keep:
-		p.done = s.Keep
-	case Release:
-		p.done = s.To == checkpoint.Running
-	default:
-		p.done = true
-	}
+	at := slices.Index(m.path, s.To)
+	p.done = (at == m.end() || m.Goal == Gate) && (m.Goal != Keep || s.Keep)
 }

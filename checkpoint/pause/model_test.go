@@ -14,7 +14,7 @@ import (
 // of some bytes, and moves gives all that can happen in it. The machines are the real ones.
 
 const (
-	maxEpochs  = 12
+	maxEpochs  = 9
 	maxMembers = 3
 	maxProcs   = 2
 )
@@ -38,6 +38,7 @@ type shape struct {
 	retries        int
 	epochs         int  // no operation begins that may need more
 	deaths         bool // processes may end
+	calm           bool // no agent is killed, and no step fails for good
 }
 
 // disk is a State of some bytes, without the cause.
@@ -122,7 +123,7 @@ func (m *model) send(w *world) {
 // member lets a member do something, and begins the steps that follow or sends its reply.
 func (m *model) member(w *world, i int, do func(*Member) bool) {
 	n := &w.nodes[i]
-	mem := NewMember(MemberState{uint64(n.epoch), n.goal}, m.procs)
+	mem := NewMember(MemberState{uint64(n.epoch), n.goal}, phases[:ended], m.procs)
 	mem.request.Lease, mem.fault = time.Second, outcomes[n.fault]
 	observed := make([]checkpoint.Phase, m.procs)
 	for p := range m.procs {
@@ -225,7 +226,7 @@ func (m *model) moves(w world) []move {
 	step := func(fault bool, label string, do func(*Coordinator) bool) {
 		add(fault, func(n *world) { m.decide(n, do) }, "%s", label)
 	}
-	step(true, "the coordinator runs out of time", func(c *Coordinator) bool { return c.Timeout(c.Epoch) })
+	step(true, "the coordinator runs out of time", func(c *Coordinator) bool { return c.Timeout(c.Epoch, "") })
 	step(true, "the caller interrupts", (*Coordinator).Interrupt)
 	step(false, "the coordinator tries again", (*Coordinator).Retry)
 	op, needs := Pausing, 4*(m.retries+1)
@@ -261,7 +262,9 @@ func (m *model) movesOfMember(w world, i int, add func(bool, func(*world), strin
 			add(false, func(n *world) { m.stop(n, i, p, n.nodes[i].procs[p].finish()) }, "%s ends the step", what)
 			if !proc.step.keep {
 				add(true, func(n *world) { m.stop(n, i, p, Late) }, "%s is late", what)
-				add(true, func(n *world) { m.stop(n, i, p, Failed) }, "%s fails", what)
+				if !m.calm {
+					add(true, func(n *world) { m.stop(n, i, p, Failed) }, "%s fails", what)
+				}
 			}
 		}
 		if proc.leased {
@@ -270,6 +273,9 @@ func (m *model) movesOfMember(w world, i int, add func(bool, func(*world), strin
 		if m.deaths && proc.phase != ended {
 			add(true, func(n *world) { n.nodes[i].procs[p].phase, n.nodes[i].procs[p].leased = ended, false }, "process %d of member %d ends", p, i)
 		}
+	}
+	if m.calm {
+		return
 	}
 	for _, ends := range []bool{false, true} {
 		add(true, func(n *world) { m.kill(&n.nodes[i], ends) }, "the agent of member %d is killed (what it began ends: %v)", i, ends)
@@ -305,18 +311,16 @@ func (m *model) kill(n *node, ends bool) {
 	}
 }
 
-// forget drops what cannot change anything any more, so that fewer worlds differ:
+// forget drops what can no longer change anything, so that fewer worlds differ:
 // replies to epochs that are over, and requests that all members refuse.
 func (m *model) forget(w *world) {
 	lowest := uint8(maxEpochs)
 	for i := range m.members {
 		n := &w.nodes[i]
 		lowest = min(lowest, n.epoch)
-		if !m.ignoresEpochOfReplies && (m.persists == nil || n.epoch != w.now.epoch) {
-			for e := range n.replies {
-				if e != int(w.now.epoch) || w.now.done {
-					n.replies[e] = 0
-				}
+		for e := range n.replies {
+			if !m.ignoresEpochOfReplies && (e != int(w.now.epoch) || w.now.done) {
+				n.replies[e] = 0
 			}
 		}
 	}

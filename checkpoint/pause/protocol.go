@@ -21,10 +21,10 @@ type Goal uint8
 // Restore, Release, and Keep instead of Release if it fails.
 const (
 	None    Goal = iota
-	Gate         // the gates are closed, and no call is in flight; under a lease
-	Save         // the memory is on the host; under a lease
-	Keep         // saved, for any time
-	Restore      // the memory is on the GPU, the gates are closed; without a lease
+	Gate         // on the first phase of the backend's path after Running: calls wait; under a lease
+	Save         // at its end: the memory is on the host; under a lease
+	Keep         // there, for any time
+	Restore      // on the first phase again, with the memory on the GPU; without a lease
 	Release      // running
 )
 

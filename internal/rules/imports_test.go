@@ -90,10 +90,11 @@ var mayImport = map[string][]string{
 	"kube/local":     {"core", "api/", "kube", "kube/stats", "kube/translate", "workload", "deploy"},
 
 	// What pauses processes on a node. The engine knows nothing about it.
-	"gpu":         {},
-	"gpu/gputest": {},
-	"gpu/check":   {},
-	"checkpoint":  {"gpu"},
+	"gpu":              {},
+	"gpu/gputest":      {},
+	"gpu/check":        {},
+	"checkpoint":       {"gpu"},
+	"checkpoint/pause": {"checkpoint", "gpu"},
 
 	// Modules of their own.
 	"devcluster": {"core", "workload", "devcluster/"},
