@@ -11,35 +11,35 @@ import (
 // invariant is something that holds in all worlds.
 type invariant struct {
 	name   string
-	broken string // what a user would see
-	holds  func(w *world, all []process) bool
+	broken string                                         // what a user would see
+	holds  func(w *world, all []process, last uint8) bool // last: in which a process is paused
 }
 
 var invariants = []invariant{
 	{
 		"LeaseUntilDecided",
 		"the scheduler dies during a pause, and the processes of some nodes wait at their gates until a user resumes them by hand",
-		func(w *world, all []process) bool {
+		func(w *world, all []process, last uint8) bool {
 			undecided := w.stored.state().Op == Pausing && (w.stored.goal == Gate || w.stored.goal == Save)
-			return !undecided || none(all, func(p process) bool { return (p.phase == gated || p.phase == saved) && !p.leased })
+			return !undecided || none(all, func(p process) bool { return p.phase != running && p.phase != ended && !p.leased })
 		},
 	},
 	{
 		"KeepAfterAllSaved",
 		"some ranks are paused without a lease, while one that waits for them in a collective can never be saved",
-		func(w *world, all []process) bool {
-			return w.stored.state().Op != Pausing || w.stored.goal != Keep || none(all, func(p process) bool { return p.phase == gated })
+		func(w *world, all []process, last uint8) bool {
+			return w.stored.state().Op != Pausing || w.stored.goal != Keep || none(all, func(p process) bool { return p.phase != running && p.phase < last })
 		},
 	},
 	{
 		"ReportIsTrue",
 		"the job is reported as paused and its GPUs are given away, but a process still computes on them; or it is reported as running and one rank is paused",
-		func(w *world, all []process) bool {
+		func(w *world, all []process, last uint8) bool {
 			switch {
 			case !w.now.done:
 				return true
 			case w.now.goal == Keep:
-				return none(all, func(p process) bool { return p.phase != ended && (p.phase != saved || p.leased) })
+				return none(all, func(p process) bool { return p.phase != ended && (p.phase != last || p.leased) })
 			}
 			return none(all, func(p process) bool { return p.phase != ended && p.phase != running })
 		},
@@ -47,9 +47,9 @@ var invariants = []invariant{
 	{
 		"ResumeTogether",
 		"a rank goes on and communicates, while another one has no room on its GPU and stays paused",
-		func(w *world, all []process) bool {
+		func(w *world, all []process, last uint8) bool {
 			return w.stored.state().Op != Resuming || w.stored.goal == None ||
-				none(all, func(p process) bool { return p.phase == running }) || none(all, func(p process) bool { return p.phase == saved })
+				none(all, func(p process) bool { return p.phase == running }) || none(all, func(p process) bool { return p.phase > gated && p.phase != ended })
 		},
 	},
 }
@@ -117,7 +117,7 @@ func (m *model) explore(limit int) (int, *counterexample) {
 func (m *model) check(w *world) (name, broken string) {
 	all := m.processes(w)
 	for _, i := range invariants {
-		if !i.holds(w, all) {
+		if !i.holds(w, all, uint8(m.path-1)) {
 			return i.name, i.broken
 		}
 	}
@@ -233,16 +233,18 @@ func (m *model) describe(w *world) string {
 // No reachable world breaks an invariant, and from each one the job comes to rest as a whole.
 func TestExplore(t *testing.T) {
 	shapes := []shape{
-		{members: 2, procs: 1, retries: 1, epochs: 8},
-		{members: 2, procs: 1, retries: 0, epochs: 6, deaths: true},
-		{members: 3, procs: 1, retries: 0, epochs: 4, calm: true},
+		{members: 2, procs: 1, path: 3, retries: 1, epochs: 8},
+		{members: 2, procs: 1, path: 3, retries: 0, epochs: 6, deaths: true},
+		{members: 3, procs: 1, path: 3, retries: 0, epochs: 4, calm: true},
+		{members: 2, procs: 1, path: 4, retries: 0, epochs: 6, calm: true},
 	}
 	if os.Getenv("MUSTER_FULL") != "" {
 		shapes = append(shapes,
-			shape{members: 2, procs: 1, retries: 1, epochs: 8, deaths: true},
-			shape{members: 2, procs: 2, retries: 0, epochs: 6, calm: true},
-			shape{members: 3, procs: 1, retries: 1, epochs: 8, calm: true},
-			shape{members: 3, procs: 1, retries: 0, epochs: 6},
+			shape{members: 2, procs: 1, path: 3, retries: 1, epochs: 8, deaths: true},
+			shape{members: 2, procs: 1, path: 4, retries: 1, epochs: 8},
+			shape{members: 2, procs: 2, path: 3, retries: 0, epochs: 6, calm: true},
+			shape{members: 3, procs: 1, path: 3, retries: 1, epochs: 8, calm: true},
+			shape{members: 3, procs: 1, path: 3, retries: 0, epochs: 6},
 		)
 	}
 	for _, s := range shapes {

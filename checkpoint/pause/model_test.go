@@ -20,21 +20,21 @@ const (
 )
 
 var (
-	phases   = []checkpoint.Phase{checkpoint.Running, checkpoint.Gated, checkpoint.Saved, gone}
+	phases   = []checkpoint.Phase{checkpoint.Running, checkpoint.Gated, checkpoint.Saved, checkpoint.Checkpointed, gone}
 	ops      = []Op{"", Pausing, Resuming}
 	outcomes = []Outcome{Busy, Reached, Late, Open, Failed, Gone}
 )
 
 const (
-	running = iota
-	gated
-	saved
-	ended
+	running = 0
+	gated   = 1
+	ended   = 4
 )
 
 // shape is how large a model is, and which faults it has.
 type shape struct {
 	members, procs int
+	path           int // phases that the backend has: 3 or 4
 	retries        int
 	epochs         int  // no operation begins that may need more
 	deaths         bool // processes may end
@@ -123,7 +123,7 @@ func (m *model) send(w *world) {
 // member lets a member do something, and begins the steps that follow or sends its reply.
 func (m *model) member(w *world, i int, do func(*Member) bool) {
 	n := &w.nodes[i]
-	mem := NewMember(MemberState{uint64(n.epoch), n.goal}, phases[:ended], m.procs)
+	mem := NewMember(MemberState{uint64(n.epoch), n.goal}, phases[:m.path], m.procs)
 	mem.request.Lease, mem.fault = time.Second, outcomes[n.fault]
 	observed := make([]checkpoint.Phase, m.procs)
 	for p := range m.procs {

@@ -77,7 +77,7 @@ var mutants = []variant{
 // The model tells right from wrong: each broken variant has a counterexample.
 func TestExploreFindsMutants(t *testing.T) {
 	for _, v := range mutants {
-		m := &model{shape{members: 2, procs: 1, retries: 1, epochs: 8}, v}
+		m := &model{shape{members: 2, procs: 1, path: 3, retries: 1, epochs: 8}, v}
 		n, found := m.explore(1_000_000)
 		if found == nil {
 			t.Errorf("%s: nothing found in %d worlds", v.name, n)

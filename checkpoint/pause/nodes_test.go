@@ -79,7 +79,7 @@ func TestRanksOfSeveralNodes(t *testing.T) {
 	store := File(filepath.Join(t.TempDir(), "coordinator"))
 	err := Pause(context.Background(), members, store, o)
 	var given *checkpoint.UnpausableError
-	var unfinished *UnfinishedError
+	unfinished := &UnfinishedError{}
 	if !errors.As(err, &given) && !errors.As(err, &unfinished) {
 		t.Fatalf("%v", err)
 	}
@@ -100,7 +100,10 @@ func TestRanksOfSeveralNodes(t *testing.T) {
 	for _, p := range programs {
 		p.Send("meet %s 2 200", counter)
 	}
-	if err := Pause(context.Background(), members, store, o); err != nil {
+	for err = unfinished; errors.As(err, &unfinished); { // on a slow machine not even the way back is gone in this time
+		err = Pause(context.Background(), members, store, o)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	expectPhase(t, n, programs, checkpoint.Saved)
@@ -129,7 +132,6 @@ func TestFaultsOnProcesses(t *testing.T) {
 		sums = append(sums, p.Do("sum 0 %d", 2*mib))
 	}
 	o := quick(3)
-	o.Timeout = 5 * time.Second
 	for seed := range 16 {
 		members, networks := agents(t, n, programs, uint64(100*seed))
 		file := File(filepath.Join(t.TempDir(), "coordinator"))
@@ -176,7 +178,6 @@ func TestResumeWithoutRoomOnOneNode(t *testing.T) {
 	}
 	store := File(filepath.Join(t.TempDir(), "coordinator"))
 	o := quick(0)
-	o.Timeout = 10 * time.Second
 	if err := Pause(context.Background(), members, store, o); err != nil {
 		t.Fatal(err)
 	}
