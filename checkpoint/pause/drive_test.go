@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -338,6 +340,9 @@ func TestInterruptedAndLost(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	expect(t, 0, b, checkpoint.Running)
+	if s, err := store.Load(); s.Cause != "interrupted" || err != nil {
+		t.Errorf("%+v, %v", s, err) // and not out of time
+	}
 	var stale *StaleError
 	if err := Pause(context.Background(), members, File(filepath.Join(t.TempDir(), "new")), quick(3)); !errors.As(err, &stale) || stale.Stored != 1 {
 		t.Errorf("%v", err)
@@ -346,6 +351,49 @@ func TestInterruptedAndLost(t *testing.T) {
 	o.Lease = o.Timeout
 	if err := Pause(context.Background(), members, store, o); err == nil {
 		t.Error("a lease shorter than a try was accepted")
+	}
+}
+
+// A member obeys no older request, also after its agent was killed, and repeats its reply to the newest.
+func TestMemberRemembers(t *testing.T) {
+	b := newMemory(1, 0)
+	file := filepath.Join(t.TempDir(), "member")
+	start := func() *Local {
+		return &Local{Backend: b, SetLease: b.setLease, Processes: []int{0}, File: file}
+	}
+	l := start()
+	for _, c := range []struct {
+		epoch uint64
+		goal  Goal
+		kill  bool
+		want  Outcome
+		phase checkpoint.Phase
+	}{
+		{1, Gate, false, Reached, checkpoint.Gated},
+		{4, Release, false, Reached, checkpoint.Running},
+		{1, Gate, false, Stale, checkpoint.Running},
+		{1, Gate, true, Stale, checkpoint.Running},
+		{4, Gate, true, Stale, checkpoint.Running}, // an epoch has one goal
+		{4, Release, true, Reached, checkpoint.Running},
+		{5, Keep, false, Open, checkpoint.Running},
+		{6, Gate, true, Reached, checkpoint.Gated},
+		{7, Save, true, Reached, checkpoint.Saved},
+		{7, Save, true, Reached, checkpoint.Saved},
+	} {
+		if c.kill {
+			l = start()
+		}
+		r, err := l.Advance(context.Background(), Request{Epoch: c.epoch, Goal: c.goal, Lease: time.Minute})
+		phase, _ := b.Phase(0)
+		if r.Outcome != c.want || err != nil || phase != c.phase {
+			t.Errorf("%+v: %+v, %v, and the process is %s", c, r, err, phase)
+		}
+	}
+	if err := os.WriteFile(file, []byte(`{"epoch":7,"goal":"Sleep"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := start().Advance(context.Background(), Request{Epoch: 8, Goal: Release}); err == nil || !strings.Contains(err.Error(), `goal "Sleep": expected one of`) {
+		t.Errorf("a damaged file: %v", err)
 	}
 }
 

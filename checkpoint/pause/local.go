@@ -71,11 +71,13 @@ func (l *Local) receive(r Request, cancel context.CancelFunc) (Reply, error) {
 		}
 		l.member = NewMember(s, l.Backend.Path(), len(l.Processes))
 	}
-	if r.Epoch < l.member.Epoch || r.Epoch == l.member.Epoch && r.Goal != l.member.Goal {
+	before := l.member.MemberState
+	if !l.member.Receive(r) {
 		return Reply{l.member.Epoch, Stale, ""}, nil
 	}
-	if r.Epoch > l.member.Epoch {
-		if err := save(l.File, MemberState{r.Epoch, r.Goal}); err != nil {
+	if l.member.MemberState != before {
+		if err := save(l.File, l.member.MemberState); err != nil {
+			l.member.MemberState = before
 			return Reply{}, err
 		}
 		if l.cancel != nil {
@@ -85,7 +87,6 @@ func (l *Local) receive(r Request, cancel context.CancelFunc) (Reply, error) {
 	if cancel != nil {
 		l.cancel = cancel
 	}
-	l.member.Receive(r)
 	return Reply{}, nil
 }
 
