@@ -20,9 +20,10 @@ build: ## build bin/muster, and bin/kubectl-muster, the same as a plugin of kube
 # A process whose LD_LIBRARY_PATH begins with bin/gpu can be paused: docs/pause.md.
 LIBCUDA = $(CC) -std=gnu11 -O2 -Wall -Wextra -fPIC -shared -fvisibility=hidden -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,-z,defs
 
-gpu: ## build bin/gpu/libcuda.so.1, which makes GPU work pausable (needs a C compiler)
+gpu: ## build bin/gpu/: libcuda.so.1, which makes GPU work pausable, and muster-gpu-call (needs a C compiler)
 	mkdir -p bin/gpu
 	$(LIBCUDA) -o bin/gpu/libcuda.so.1 gpu/shim/shim.c gpu/shim/memory.c -ldl -lpthread
+	$(CC) -std=gnu11 -O2 -Wall -Wextra -o bin/gpu/muster-gpu-call gpu/call/call.c -ldl -lpthread
 
 gpu-fake: ## build bin/gpu-fake/, a driver whose GPU is the CPU, and a program, to try muster pause without a GPU
 	mkdir -p bin/gpu-fake

@@ -8,11 +8,15 @@
 //
 // Environment: MUSTER_FAKE_GPU is the file through which processes share the
 // GPUs (without it each process has its own); MUSTER_FAKE_GPU_COUNT (1) and
-// MUSTER_FAKE_GPU_MIB (1024, each) are what there is.
+// MUSTER_FAKE_GPU_MIB (1024, each) are what there is. MUSTER_FAKE_GPU_CONTEXT_MIB
+// (0) is what a context takes. With MUSTER_FAKE_GPU_DRIVER=550 the driver cannot
+// checkpoint processes (checkpoint.inc).
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,6 +24,9 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../shim/driver.h"
@@ -102,11 +109,15 @@ struct physical {
 	int fd, refs;
 	CUdevice device;
 	uint64_t size;
+	void *host; // its bytes while the process is checkpointed
+	struct physical *next;
 };
+static struct physical *all_memory;
 struct mapping {
 	uint64_t address, size;
 	struct physical *memory; // NULL: only reserved
 	int plain;               // by cuMemAlloc
+	int protection;
 };
 static struct mapping mappings[max_things];
 static int mapping_count;
@@ -134,6 +145,11 @@ static void drop(struct physical *m) {
 	if (--m->refs)
 		return;
 	close(m->fd);
+	for (struct physical **p = &all_memory; *p; p = &(*p)->next)
+		if (*p == m) {
+			*p = m->next;
+			break;
+		}
 	take(m->device, -(int64_t)m->size);
 	free(m);
 }
@@ -144,7 +160,8 @@ static CUresult create(struct physical **out, CUdevice device, uint64_t size) {
 	if (!take(device, (int64_t)size))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	struct physical *m = calloc(1, sizeof *m);
-	*m = (struct physical){memfd_create("fake-gpu", MFD_CLOEXEC), 1, device, size};
+	*m = (struct physical){memfd_create("fake-gpu", MFD_CLOEXEC), 1, device, size, NULL, all_memory};
+	all_memory = m;
 	if (m->fd < 0 || ftruncate(m->fd, (off_t)size)) {
 		drop(m);
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -153,9 +170,43 @@ static CUresult create(struct physical **out, CUdevice device, uint64_t size) {
 	return CUDA_SUCCESS;
 }
 
+// --- calls wait while the process is locked
+
+static pthread_mutex_t calls_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t calls_changed = PTHREAD_COND_INITIALIZER;
+static int calls, calls_wait;
+static __thread int depth; // a call that makes another one is one call
+
+static int enter_call(void) {
+	if (depth++)
+		return 0;
+	pthread_mutex_lock(&calls_lock);
+	while (calls_wait)
+		pthread_cond_wait(&calls_changed, &calls_lock);
+	calls++;
+	pthread_mutex_unlock(&calls_lock);
+	return 0;
+}
+
+static void leave_call(int *call) {
+	(void)call;
+	if (--depth)
+		return;
+	pthread_mutex_lock(&calls_lock);
+	calls--;
+	pthread_mutex_unlock(&calls_lock);
+}
+
+// CALL begins a function that waits while the process is locked.
+#define CALL __attribute__((cleanup(leave_call))) int this_call = enter_call(); (void)this_call
+
 // --- contexts: one a device, and each thread has a current one
 
-struct CUctx_st { CUdevice device; };
+struct CUctx_st {
+	CUdevice device;
+	uint64_t bytes; // that the context takes
+};
+static void serve_checkpoints(void);
 static struct CUctx_st contexts[max_devices];
 static __thread CUcontext current;
 
@@ -171,7 +222,19 @@ MUSTER_EXPORT CUresult cuDriverGetVersion(int *v) { return *v = 12080, CUDA_SUCC
 MUSTER_EXPORT CUresult cuDeviceGetCount(int *n) { return *n = device_count, CUDA_SUCCESS; }
 MUSTER_EXPORT CUresult cuDeviceGet(CUdevice *d, int i) { return i < 0 || i >= device_count ? CUDA_ERROR_INVALID_DEVICE : (*d = i, CUDA_SUCCESS); }
 MUSTER_EXPORT CUresult cuDeviceTotalMem_v2(size_t *n, CUdevice d) { return d < 0 || d >= device_count ? CUDA_ERROR_INVALID_DEVICE : (*n = device_bytes, CUDA_SUCCESS); }
-MUSTER_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) { return d < 0 || d >= device_count ? CUDA_ERROR_INVALID_DEVICE : (*c = &contexts[d], CUDA_SUCCESS); }
+MUSTER_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) {
+	if (d < 0 || d >= device_count)
+		return CUDA_ERROR_INVALID_DEVICE;
+	uint64_t bytes = number("MUSTER_FAKE_GPU_CONTEXT_MIB", 0) << 20;
+	pthread_mutex_lock(&lock);
+	CUresult r = contexts[d].bytes || take(d, (int64_t)bytes) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	if (!r)
+		contexts[d].bytes = bytes;
+	pthread_mutex_unlock(&lock);
+	*c = &contexts[d];
+	serve_checkpoints();
+	return r;
+}
 MUSTER_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice d) { return d < 0 || d >= device_count ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS; }
 MUSTER_EXPORT CUresult cuCtxSetCurrent(CUcontext c) { return current = c, CUDA_SUCCESS; }
 MUSTER_EXPORT CUresult cuCtxGetCurrent(CUcontext *c) { return *c = current, CUDA_SUCCESS; }
@@ -221,6 +284,7 @@ MUSTER_EXPORT CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t
 }
 
 MUSTER_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *h, size_t size, const CUmemAllocationProp *prop, uint64_t flags) {
+	CALL;
 	if (!h || !size || size % granularity || flags || !prop || prop->type != 1 || prop->location.type != 1)
 		return CUDA_ERROR_INVALID_VALUE;
 	struct physical *m = NULL;
@@ -232,6 +296,7 @@ MUSTER_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *h, size_t size,
 }
 
 MUSTER_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle h) {
+	CALL;
 	if (!h)
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&lock);
@@ -244,13 +309,14 @@ MUSTER_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle h) {
 static CUresult map_at(uint64_t address, uint64_t size, struct physical *m, int protection, int plain) {
 	if (mmap((void *)address, size, protection, MAP_SHARED | MAP_FIXED, m->fd, 0) == MAP_FAILED)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	if (!new_mapping((struct mapping){address, size, m, plain}))
+	if (!new_mapping((struct mapping){address, size, m, plain, protection}))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	m->refs++;
 	return CUDA_SUCCESS;
 }
 
 MUSTER_EXPORT CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle h, uint64_t flags) {
+	CALL;
 	struct physical *m = (struct physical *)h;
 	if (!m || offset || flags || size != m->size || address % granularity)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -264,11 +330,14 @@ MUSTER_EXPORT CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset,
 }
 
 MUSTER_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *access, size_t count) {
+	CALL;
 	pthread_mutex_lock(&lock);
 	struct mapping *m = find(address, 0);
 	int good = m && m->address == address && m->size == size && count == 1 && access->location.id == m->memory->device;
-	if (good)
-		mprotect((void *)address, size, access->flags == 3 ? PROT_READ | PROT_WRITE : PROT_NONE);
+	if (good) {
+		m->protection = access->flags == 3 ? PROT_READ | PROT_WRITE : PROT_NONE;
+		mprotect((void *)address, size, m->protection);
+	}
 	pthread_mutex_unlock(&lock);
 	return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -287,6 +356,7 @@ static CUresult unmap_at(uint64_t address, uint64_t size, int plain) {
 }
 
 MUSTER_EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
+	CALL;
 	pthread_mutex_lock(&lock);
 	CUresult r = unmap_at(address, size, 0);
 	pthread_mutex_unlock(&lock);
@@ -296,6 +366,7 @@ MUSTER_EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
 // --- plain memory
 
 MUSTER_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size) {
+	CALL;
 	if (!out || !size)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!current)
@@ -316,6 +387,7 @@ MUSTER_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size) {
 
 MUSTER_EXPORT CUresult cuCtxSynchronize(void);
 MUSTER_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
+	CALL;
 	CUresult r = cuCtxSynchronize();
 	pthread_mutex_lock(&lock);
 	if (!r)
@@ -416,6 +488,7 @@ static CUresult stream_of(CUstream *s) {
 }
 
 MUSTER_EXPORT CUresult cuStreamSynchronize(CUstream s) {
+	CALL;
 	CUresult r = stream_of(&s);
 	if (r)
 		return r;
@@ -440,6 +513,7 @@ MUSTER_EXPORT CUresult cuStreamQuery(CUstream s) {
 MUSTER_EXPORT CUresult cuStreamIsCapturing(CUstream s, int *status) { return (void)s, *status = 0, CUDA_SUCCESS; }
 
 MUSTER_EXPORT CUresult cuCtxSynchronize(void) {
+	CALL;
 	if (!current)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	pthread_mutex_lock(&streams_lock);
@@ -463,6 +537,7 @@ MUSTER_EXPORT CUresult cuStreamDestroy_v2(CUstream s) {
 }
 
 static CUresult submit(CUstream s, struct work w) {
+	CALL;
 	CUresult r = stream_of(&s);
 	if (r)
 		return r;
@@ -548,6 +623,8 @@ MUSTER_EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, un
 		w.arguments[i] = *(uint64_t *)arguments[i];
 	return submit(s, w);
 }
+
+#include "checkpoint.inc"
 
 // --- names
 

@@ -20,6 +20,7 @@ type built struct{ dir string }
 func (b built) shim() string    { return filepath.Join(b.dir, "shim") }
 func (b built) fake() string    { return filepath.Join(b.dir, "fake") }
 func (b built) trainer() string { return filepath.Join(b.dir, "trainer") }
+func (b built) call() string    { return filepath.Join(b.dir, "muster-gpu-call") }
 
 // build builds in a folder.
 func build(dir string) (built, error) {
@@ -32,6 +33,7 @@ func build(dir string) (built, error) {
 		append(library, filepath.Join(b.shim(), "libcuda.so.1"), "shim/shim.c", "shim/memory.c", "-ldl", "-lpthread"),
 		append(library, filepath.Join(b.fake(), "libcuda.so.1"), "fake/fake.c", "-ldl", "-lpthread"),
 		{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", b.trainer(), "fake/trainer.c", "-ldl", "-lpthread"},
+		{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", b.call(), "call/call.c", "-ldl", "-lpthread"},
 	} {
 		for _, folder := range []string{b.shim(), b.fake()} {
 			if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -111,6 +113,27 @@ func newNode(tb testing.TB) *Node {
 		tb.Fatal(err)
 	}
 	return &Node{Dir: tb.TempDir(), b: b}
+}
+
+// Set gives the programs that are started from now on, and what Caller starts, a
+// variable of the environment, as fake.c has them.
+func (n *Node) Set(name, value string) { n.fake = append(n.fake, name+"="+value) }
+
+// Caller is the program that makes the driver's calls, and the driver's path, as
+// gpu.Calls takes them, with their environment.
+func (n *Node) Caller() (program, driver string, environment []string) {
+	return n.b.call(), filepath.Join(n.driver, "libcuda.so.1"), n.fake
+}
+
+// Fault lets the next call of the fake driver with this number (1 lock, 2 checkpoint,
+// 3 restore, 4 unlock) for the process end otherwise: gpu/fake/checkpoint.inc.
+func (n *Node) Fault(tb testing.TB, pid, call, result, state int) {
+	tb.Helper()
+	file, _ := strings.CutPrefix(n.fake[0], "MUSTER_FAKE_GPU=")
+	path := filepath.Join(file+".processes", fmt.Sprintf("%d.fault", pid))
+	if err := os.WriteFile(path, fmt.Appendf(nil, "%d %d %d\n", call, result, state), 0o600); err != nil {
+		tb.Fatal(err)
+	}
 }
 
 // Program is a trainer that runs on a node.
@@ -198,3 +221,6 @@ func (p *Program) Until(prefix string) string {
 		}
 	}
 }
+
+// Wait waits for the program to end.
+func (p *Program) Wait() { p.c.Wait() }

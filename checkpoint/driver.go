@@ -1,0 +1,188 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/muster-sched/muster/gpu"
+)
+
+// Driver is the backend over the CUDA driver's own checkpoints, r570 and later: it
+// pauses any process that uses CUDA, with all that it has on the GPU, in the
+// process's host memory.
+//
+// A call of the driver cannot be interrupted. Locking has a time limit of its own.
+// A checkpoint or restore that is not done at the end of a step's context goes on;
+// until it has ended, Phase gives the phase from which it began.
+type Driver struct {
+	Calls *gpu.Calls
+
+	mu      sync.Mutex
+	flights map[int]*flight
+}
+
+// flight is a call whose step gave up waiting.
+type flight struct {
+	call *gpu.Call
+	from Phase
+}
+
+// observing is how long the driver may take to say in which state a process is.
+const observing = 10 * time.Second
+
+// Path is that of the driver's states.
+func (d *Driver) Path() []Phase { return []Phase{Running, Locked, Checkpointed} }
+
+// Close lets processes that are not kept go on, and lets other commands change all.
+func (d *Driver) Close() { d.Calls.Close() }
+
+// Phase observes a process. gpu.ErrFailed: the driver has lost its state, for good.
+func (d *Driver) Phase(pid int) (Phase, error) {
+	d.mu.Lock()
+	f := d.flights[pid]
+	d.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), observing)
+	defer cancel()
+	if f != nil {
+		now, stop := context.WithCancel(ctx)
+		stop()
+		if err := d.land(now, pid, f); errors.Is(err, context.Canceled) {
+			return f.from, nil
+		}
+	}
+	return d.state(ctx, pid)
+}
+
+func (d *Driver) state(ctx context.Context, pid int) (Phase, error) {
+	if !gpu.Alive(pid) {
+		return "", gpu.ErrGone
+	}
+	state, err := d.do(ctx, "state", pid)
+	if err != nil {
+		return "", err
+	}
+	// Later drivers have states for a checkpoint and a restore that are under way.
+	switch state {
+	case 0:
+		return Running, nil
+	case 1, 4:
+		return Locked, nil
+	case 2, 5:
+		return Checkpointed, nil
+	}
+	return "", gpu.ErrFailed
+}
+
+// do makes a call and waits for its end.
+func (d *Driver) do(ctx context.Context, op string, pid int) (int, error) {
+	limit := time.Duration(0)
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = time.Until(deadline)
+	}
+	call, err := d.Calls.Begin(ctx, op, pid, limit)
+	if err != nil {
+		return 0, err
+	}
+	value, err := call.Wait(ctx)
+	if err != nil && !gpu.Alive(pid) {
+		return 0, gpu.ErrGone
+	}
+	return value, err
+}
+
+// land waits for the end of a call that a step before has left.
+func (d *Driver) land(ctx context.Context, pid int, f *flight) error {
+	_, err := f.call.Wait(ctx)
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	d.mu.Lock()
+	delete(d.flights, pid)
+	d.mu.Unlock()
+	return err
+}
+
+// Step moves a process to the phase, its own or a neighbour. Where a call of a step
+// before has moved it elsewhere, nothing happens: its phase is the caller's to see.
+func (d *Driver) Step(ctx context.Context, pid int, to Phase) error {
+	d.mu.Lock()
+	f := d.flights[pid]
+	d.mu.Unlock()
+	if f != nil {
+		if err := d.land(ctx, pid, f); ctx.Err() != nil {
+			return err
+		}
+	}
+	from, err := d.state(ctx, pid)
+	if err != nil {
+		return err
+	}
+	if err := oneStep(d.Path(), from, to); err != nil {
+		if f != nil {
+			return nil
+		}
+		return err
+	}
+	op := ""
+	switch {
+	case from == Running && to == Locked:
+		op = "lock"
+	case from == Locked && to == Checkpointed:
+		op = "checkpoint"
+	case from == Checkpointed && to == Locked:
+		op = "restore"
+	case from == Locked && to == Running:
+		op = "unlock"
+	default:
+		return nil
+	}
+	return d.call(ctx, op, pid, from)
+}
+
+// call makes a call that changes the process.
+func (d *Driver) call(ctx context.Context, op string, pid int, from Phase) error {
+	limit := time.Hour
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = time.Until(deadline)
+	}
+	call, err := d.Calls.Begin(ctx, op, pid, limit)
+	if err != nil {
+		return err
+	}
+	_, err = call.Wait(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case !gpu.Alive(pid):
+		return gpu.ErrGone
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		d.mu.Lock()
+		if d.flights == nil {
+			d.flights = map[int]*flight{}
+		}
+		d.flights[pid] = &flight{call, from}
+		d.mu.Unlock()
+		return err
+	}
+	if _, failed := d.state(context.WithoutCancel(ctx), pid); errors.Is(failed, gpu.ErrFailed) {
+		return failed
+	}
+	return err
+}
+
+// Keep lets a checkpointed process stay so after Close.
+func (d *Driver) Keep(pid int) error {
+	phase, err := d.Phase(pid)
+	if err != nil {
+		return err
+	}
+	if phase != Checkpointed {
+		return gpu.ErrCancelled
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), observing)
+	defer cancel()
+	_, err = d.do(ctx, "keep", pid)
+	return err
+}

@@ -1,0 +1,259 @@
+//go:build linux
+
+package checkpoint_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/muster-sched/muster/checkpoint"
+	"github.com/muster-sched/muster/gpu"
+	"github.com/muster-sched/muster/gpu/gputest"
+)
+
+// both are the backends that use the driver's checkpoints.
+var both = []string{"driver", "hybrid"}
+
+type closer interface {
+	checkpoint.Backend
+	Close()
+}
+
+func backendOf(t testing.TB, n *gputest.Node, name string) closer {
+	program, libcuda, environment := n.Caller()
+	d := &checkpoint.Driver{Calls: &gpu.Calls{Program: program, Driver: libcuda, Dir: n.Dir, Environment: environment}}
+	var b closer = d
+	if name == "hybrid" {
+		b = &checkpoint.Hybrid{Shim: &checkpoint.Shim{Dir: n.Dir, Lease: time.Minute}, Driver: d}
+	}
+	t.Cleanup(b.Close)
+	return b
+}
+
+func startFor(t testing.TB, n *gputest.Node, name string) *gputest.Program {
+	if name == "driver" {
+		return n.StartPlain(t)
+	}
+	return n.Start(t)
+}
+
+func phaseIs(t testing.TB, b checkpoint.Backend, want checkpoint.Phase, pids ...int) {
+	t.Helper()
+	for _, pid := range pids {
+		if phase, err := b.Phase(pid); phase != want || err != nil {
+			t.Errorf("process %d is %s, %v; expected %s", pid, phase, err, want)
+		}
+	}
+}
+
+// A program that is paused ends with the same bits, and leaves nothing on the GPU, its context neither.
+func TestDriverPausedProgramEndsTheSame(t *testing.T) {
+	for _, name := range both {
+		t.Run(name, func(t *testing.T) {
+			n := gputest.NewNode(t, 64)
+			other := n.StartPlain(t)
+			empty := other.Do("left")
+			n.Set("MUSTER_FAKE_GPU_CONTEXT_MIB", "8")
+			work := fmt.Sprintf("train 0 %d 600", mib)
+			undisturbed := n.StartPlain(t)
+			undisturbed.Do("alloc %d", mib)
+			undisturbed.Send("%s", work)
+			want := undisturbed.Until("sum ")
+			undisturbed.Kill()
+			p := startFor(t, n, name)
+			p.Do("alloc %d", mib)
+			p.Send("%s", work)
+			for _, step := range []string{"100", "200", "500"} {
+				p.Until("step " + step)
+				b := backendOf(t, n, name)
+				if err := checkpoint.Pause(ctx, b, []int{p.PID}, patient); err != nil {
+					t.Fatal(err)
+				}
+				b.Close() // it is kept
+				b = backendOf(t, n, name)
+				phaseIs(t, b, checkpoint.Checkpointed, p.PID)
+				if got := other.Do("left"); got != empty {
+					t.Errorf("paused at step %s: %s; of an idle GPU: %s", step, got, empty)
+				}
+				resume(t, b, p.PID)
+				b.Close()
+			}
+			if got := p.Until("sum "); got != want {
+				t.Errorf("the program ended with %s after three pauses, and with %s without", got, want)
+			}
+		})
+	}
+}
+
+// Whichever call fails, of whichever rank and however: all that live are paused, or all go on.
+func TestDriverFaults(t *testing.T) {
+	const killed = 9999
+	for _, name := range both {
+		for call := 1; call <= 2; call++ {
+			for _, result := range []int{2, 304, 401, 600, 801, killed} {
+				t.Run(fmt.Sprintf("%s/%d/%d", name, call, result), func(t *testing.T) {
+					n := gputest.NewNode(t, 64)
+					b := backendOf(t, n, name)
+					p, q := startFor(t, n, name), startFor(t, n, name)
+					q.Do("alloc %d", mib)
+					sum := q.Do("sum 0 %d", mib)
+					n.Fault(t, p.PID, call, result, -1)
+					if result == killed {
+						go func() { p.Wait() }()
+					}
+					err := checkpoint.Pause(ctx, b, []int{p.PID, q.PID}, checkpoint.Options{Timeout: time.Minute})
+					if err == nil {
+						t.Fatal("the pause did not fail")
+					}
+					phaseIs(t, b, checkpoint.Running, q.PID)
+					if result != killed {
+						phaseIs(t, b, checkpoint.Running, p.PID)
+					}
+					if got := q.Do("sum 0 %d", mib); got != sum {
+						t.Errorf("%s before, %s after", sum, got)
+					}
+				})
+			}
+		}
+	}
+}
+
+// A process whose state the driver lost is reported; the other ranks go on.
+func TestDriverFailedState(t *testing.T) {
+	for _, name := range both {
+		n := gputest.NewNode(t, 64)
+		b := backendOf(t, n, name)
+		p, q := startFor(t, n, name), startFor(t, n, name)
+		n.Fault(t, p.PID, 2, 999, 3)
+		if err := checkpoint.Pause(ctx, b, []int{p.PID, q.PID}, patient); !errors.Is(err, gpu.ErrFailed) {
+			t.Errorf("%v", err)
+		}
+		phaseIs(t, b, checkpoint.Running, q.PID)
+	}
+}
+
+// A resume of several on a GPU without room for one leaves all paused.
+func TestDriverResumeWithoutRoom(t *testing.T) {
+	for _, name := range both {
+		n := gputest.NewNode(t, 64)
+		b := backendOf(t, n, name)
+		small, large, guest := startFor(t, n, name), startFor(t, n, name), n.StartPlain(t)
+		small.Do("alloc %d", 4*mib)
+		large.Do("alloc %d", 40*mib)
+		sum := large.Do("sum 0 %d", 40*mib)
+		if err := checkpoint.Pause(ctx, b, []int{small.PID, large.PID}, patient); err != nil {
+			t.Fatal(err)
+		}
+		guest.Do("alloc %d", 32*mib)
+		if err := checkpoint.Resume(ctx, b, []int{small.PID, large.PID}, time.Minute); !errors.Is(err, gpu.ErrNoMemory) {
+			t.Fatal(err)
+		}
+		phaseIs(t, b, checkpoint.Checkpointed, small.PID, large.PID)
+		guest.Kill()
+		resume(t, b, small.PID, large.PID)
+		if got := large.Do("sum 0 %d", 40*mib); got != sum {
+			t.Errorf("%s before, %s after", sum, got)
+		}
+	}
+}
+
+// A rank that waits in a collective for a paused one: the lock's time limit passes, and both go on.
+func TestDriverRanksInCollective(t *testing.T) {
+	for _, name := range both {
+		n := gputest.NewNode(t, 64)
+		b := backendOf(t, n, name)
+		counter := filepath.Join(t.TempDir(), "counter")
+		if err := os.WriteFile(counter, make([]byte, 4096), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		a, z := startFor(t, n, name), startFor(t, n, name)
+		a.Send("meet %s 2 1", counter)
+		for arrived := false; !arrived; { // the kernel of a has begun
+			text, _ := os.ReadFile(counter)
+			arrived = text[0] == 1
+		}
+		err := checkpoint.Pause(ctx, b, []int{a.PID, z.PID}, checkpoint.Options{Timeout: 300 * time.Millisecond, Retries: 1, Backoff: time.Millisecond})
+		var given *checkpoint.UnpausableError
+		if !errors.As(err, &given) || given.Tries != 2 || !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("%v", err)
+		}
+		phaseIs(t, b, checkpoint.Running, a.PID, z.PID)
+		z.Do("meet %s 2 1", counter)
+		if got := a.Line(); got != "met" {
+			t.Error(got)
+		}
+	}
+}
+
+// A caller that dies in any phase leaves a process that goes on; so does a call that was under way.
+func TestDriverCallerDies(t *testing.T) {
+	for _, name := range both {
+		path := backendOf(t, gputest.NewNode(t, 64), name).Path()
+		for last := 1; last < len(path); last++ {
+			n := gputest.NewNode(t, 64)
+			b := backendOf(t, n, name)
+			p := startFor(t, n, name)
+			p.Do("alloc %d", mib)
+			sum := p.Do("sum 0 %d", mib)
+			for _, to := range path[1 : last+1] {
+				if err := b.Step(ctx, p.PID, to); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.Close() // as its end does: the pipe to the program that makes the calls closes
+			b = backendOf(t, n, name)
+			if name == "driver" {
+				phaseIs(t, b, checkpoint.Running, p.PID)
+			}
+			resume(t, b, p.PID)
+			if got := p.Do("sum 0 %d", mib); got != sum {
+				t.Errorf("%s: %s before, %s after", path[last], sum, got)
+			}
+		}
+	}
+}
+
+// A checkpoint that takes longer than the step waits for ends, and is then undone.
+func TestDriverSlowCheckpoint(t *testing.T) {
+	for _, name := range both {
+		n := gputest.NewNode(t, 64)
+		b := backendOf(t, n, name)
+		p := startFor(t, n, name)
+		n.Fault(t, p.PID, 2, 10000+1500, -1)
+		err := checkpoint.Pause(ctx, b, []int{p.PID}, checkpoint.Options{Timeout: time.Second})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		phaseIs(t, b, checkpoint.Running, p.PID)
+		p.Do("alloc %d", mib)
+	}
+}
+
+// Two commands do not change one process, and a driver before r570 is named.
+func TestDriverRefuses(t *testing.T) {
+	n := gputest.NewNode(t, 64)
+	b, other := backendOf(t, n, "driver"), backendOf(t, n, "driver")
+	p := n.StartPlain(t)
+	if err := checkpoint.Pause(ctx, b, []int{p.PID}, patient); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkpoint.Resume(ctx, other, []int{p.PID}, time.Second); !errors.Is(err, gpu.ErrBusy) {
+		t.Errorf("%v", err)
+	}
+	b.Close()
+	resume(t, other, p.PID)
+	p.Kill()
+	if _, err := other.Phase(p.PID); !errors.Is(err, gpu.ErrGone) {
+		t.Errorf("%v", err)
+	}
+	n.Set("MUSTER_FAKE_GPU_DRIVER", "550")
+	old := n.StartPlain(t)
+	if err := checkpoint.Pause(ctx, backendOf(t, n, "driver"), []int{old.PID}, patient); !errors.Is(err, gpu.ErrNotSupported) {
+		t.Errorf("%v", err)
+	}
+}

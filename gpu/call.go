@@ -1,0 +1,242 @@
+package gpu
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Calls makes the calls of the CUDA driver by which one process locks and
+// checkpoints another one. It starts a program, gpu/call/call.c, at the first call
+// and again if that has ended.
+type Calls struct {
+	Program     string   // muster-gpu-call
+	Driver      string   // the path of libcuda.so.1; empty: as the linker finds it
+	Dir         string   // of the locks by which one command at a time changes a process
+	Environment []string // beside this process's own
+
+	mu      sync.Mutex
+	running *caller
+}
+
+// DriverError is a call of the driver that failed.
+type DriverError struct {
+	Call string
+	Code int // CUresult
+}
+
+// Results of the driver that mean something to a caller.
+const (
+	cudaOutOfMemory  = 2
+	cudaIllegalState = 401
+	cudaNotReady     = 600
+	cudaNotSupported = 801
+	callBusy         = 10001
+)
+
+func (e *DriverError) Error() string {
+	text := fmt.Sprintf("the driver's %s returned error %d", e.Call, e.Code)
+	switch e.Code {
+	case cudaOutOfMemory:
+		text += ": too little host memory for the process's GPU memory, or a MIG instance, which it cannot checkpoint"
+	case 304:
+		text += ": the operating system refused it; inside gVisor and some containers it does not work"
+	case cudaIllegalState:
+		text += ": the process is in another state than expected"
+	}
+	return text
+}
+
+var (
+	// ErrNotSupported is a driver without these functions, or on which they do not work.
+	ErrNotSupported = errors.New("the CUDA driver cannot checkpoint processes: it takes r570 (CUDA 12.8) or later, on x86-64")
+	// ErrFailed is a process whose GPU state the driver has lost.
+	ErrFailed = errors.New("the CUDA driver has lost the GPU state of the process: restart the job from its last checkpoint")
+	// ErrNoCaller is a program that cannot be started, or ended in the middle of a call.
+	ErrNoCaller = errors.New("muster-gpu-call ended")
+)
+
+// caller is the running program.
+type caller struct {
+	in      io.WriteCloser
+	kill    func() error
+	CUDA    int // version, 1000 for each major and 10 for each minor number
+	mu      sync.Mutex
+	next    uint64
+	waiting map[uint64]chan answer
+	ended   chan struct{}
+}
+
+type answer struct{ result, value int }
+
+// start starts the program, and waits until it has opened the driver.
+func (c *Calls) start(ctx context.Context) (*caller, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running != nil {
+		select {
+		case <-c.running.ended:
+		default:
+			return c.running, nil
+		}
+	}
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	args := []string{c.Dir}
+	if c.Driver != "" {
+		args = append(args, c.Driver)
+	}
+	command := exec.Command(c.Program, args...)
+	command.Env = append(os.Environ(), c.Environment...)
+	command.Stderr = os.Stderr
+	apart(command)
+	in, err := command.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := command.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := command.Start(); err != nil {
+		return nil, fmt.Errorf("%w: %w; make gpu builds it", ErrNotSupported, err)
+	}
+	r := &caller{in: in, kill: command.Process.Kill, waiting: map[uint64]chan answer{}, ended: make(chan struct{})}
+	first := make(chan string, 1)
+	go r.read(out, first, command)
+	select {
+	case line := <-first:
+		functions := 0
+		if n, _ := fmt.Sscanf(line, "ready %d %d", &r.CUDA, &functions); n == 2 && functions == 6 {
+			c.running = r
+			return r, nil
+		}
+		in.Close()
+		if why, ok := strings.CutPrefix(line, "no "); ok {
+			return nil, fmt.Errorf("%w: %s", ErrNotSupported, why)
+		}
+		return nil, ErrNotSupported
+	case <-ctx.Done():
+		r.kill()
+		return nil, fmt.Errorf("waiting for the CUDA driver to start: %w", ctx.Err())
+	}
+}
+
+// read gives each answer to who waits for it.
+func (r *caller) read(out io.Reader, first chan<- string, command *exec.Cmd) {
+	lines := bufio.NewScanner(out)
+	line := ""
+	if lines.Scan() {
+		line = lines.Text()
+	}
+	first <- line
+	for lines.Scan() {
+		var id uint64
+		var a answer
+		if n, _ := fmt.Sscanf(lines.Text(), "%d %d %d", &id, &a.result, &a.value); n != 3 {
+			break
+		}
+		r.mu.Lock()
+		to := r.waiting[id]
+		delete(r.waiting, id)
+		r.mu.Unlock()
+		if to != nil {
+			to <- a
+		}
+	}
+	command.Wait()
+	close(r.ended)
+}
+
+// Call is one call of the driver, which may be under way still.
+type Call struct {
+	op     string
+	answer chan answer
+	ended  <-chan struct{}
+}
+
+// Begin makes a call for a process: state, thread, lock, checkpoint, restore, unlock,
+// or keep, which lets it stay locked at the end of Calls. The limit, of lock, is
+// rounded up to milliseconds and is at least one.
+func (c *Calls) Begin(ctx context.Context, op string, pid int, limit time.Duration) (*Call, error) {
+	r, err := c.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	call := &Call{op, make(chan answer, 1), r.ended}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.next++
+	r.waiting[r.next] = call.answer
+	ms := max(1, (limit+time.Millisecond-1)/time.Millisecond)
+	if _, err := fmt.Fprintf(r.in, "%d %s %d %d\n", r.next, op, pid, ms); err != nil {
+		delete(r.waiting, r.next)
+		return nil, fmt.Errorf("%w: %w", ErrNoCaller, err)
+	}
+	return call, nil
+}
+
+// Wait returns the value of state and thread. If the context ends first the call
+// goes on: the driver's calls cannot be interrupted.
+func (c *Call) Wait(ctx context.Context) (int, error) {
+	select {
+	case a := <-c.answer:
+		return a.value, c.result(a.result)
+	case <-ctx.Done():
+		return 0, fmt.Errorf("waiting for the driver's %s: %w", c.op, ctx.Err())
+	case <-c.ended:
+		select {
+		case a := <-c.answer:
+			return a.value, c.result(a.result)
+		default:
+			return 0, ErrNoCaller
+		}
+	}
+}
+
+// result is what a CUresult means.
+func (c *Call) result(code int) error {
+	switch {
+	case code == 0:
+		return nil
+	case code == callBusy:
+		return ErrBusy
+	case code == cudaNotSupported:
+		return ErrNotSupported
+	case code == cudaNotReady && c.op == "lock":
+		return fmt.Errorf("waiting for its GPU work to end: %w", context.DeadlineExceeded)
+	case code == cudaOutOfMemory && c.op == "restore":
+		return ErrNoMemory
+	}
+	return &DriverError{c.op, code}
+}
+
+// Close ends the program. It ends the calls under way, lets the processes go on that
+// are locked and not kept, and gives the locks back: Close waits for that, 10 s at most.
+func (c *Calls) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running == nil {
+		return
+	}
+	c.running.in.Close()
+	select {
+	case <-c.running.ended:
+	case <-time.After(10 * time.Second):
+	}
+	c.running = nil
+}
+
+// Alive says whether a process runs.
+func Alive(pid int) bool {
+	_, err := startTime(pid)
+	return err == nil
+}

@@ -1,0 +1,212 @@
+// Copyright The Muster Authors. SPDX-License-Identifier: Apache-2.0
+
+// This program makes the calls of the CUDA driver by which one process locks
+// and checkpoints another one. gpu/call.go starts it once: cuInit takes
+// seconds. It is a program of its own, so that muster itself is linked with no
+// library, and so that a driver that hangs or crashes takes only this program
+// with it.
+//
+//	muster-gpu-call DIR [LIBCUDA]
+//
+// It answers "ready CUDA-VERSION FUNCTIONS", or "no" and why, and then each
+// line of its input, "ID OP PID [MILLISECONDS]", by a line "ID RESULT VALUE",
+// in the order in which the calls end. RESULT is a CUresult, or BUSY. Calls for
+// one process follow one another; those for several run at the same time.
+//
+// A call for a process takes the lock DIR/PID.lock, until this program ends.
+//
+// At the end of the input, who asked has ended, perhaps by kill -9. Calls
+// under way then end first: one that is cut off leaves the process in a state
+// that the driver itself does not know. Then each process goes on that was
+// locked and not kept.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "../shim/driver.h"
+
+enum { BUSY = 10001, max_processes = 4096 };
+enum { LOCKED = 1, CHECKPOINTED = 2 };
+
+static struct {
+	CUresult (*state)(int, int *), (*thread)(int, int *);
+	CUresult (*lock)(int, void *), (*checkpoint)(int, void *), (*restore)(int, void *), (*unlock)(int, void *);
+} driver;
+
+// A process for which a call was made.
+struct process {
+	int pid, lock_fd; // lock_fd: -1 until the lock is held
+	int changed;      // it is locked, and goes on when this program ends
+	pthread_mutex_t calls;
+};
+static struct process processes[max_processes];
+static int process_count;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // guards processes, and the output
+static pthread_cond_t fewer = PTHREAD_COND_INITIALIZER;
+static int under_way;
+static const char *folder;
+
+struct request {
+	unsigned long id;
+	char op[16];
+	int pid;
+	unsigned milliseconds;
+};
+
+static struct process *process_of(int pid) {
+	pthread_mutex_lock(&lock);
+	int i = 0;
+	while (i < process_count && processes[i].pid != pid)
+		i++;
+	struct process *p = i < max_processes ? &processes[i] : NULL;
+	if (p && i == process_count) {
+		*p = (struct process){.pid = pid, .lock_fd = -1};
+		pthread_mutex_init(&p->calls, NULL);
+		process_count++;
+	}
+	pthread_mutex_unlock(&lock);
+	return p;
+}
+
+static int hold(struct process *p) {
+	char path[4096];
+	if (p->lock_fd >= 0)
+		return 1;
+	snprintf(path, sizeof path, "%s/%d.lock", folder, p->pid);
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB)) {
+		if (fd >= 0)
+			close(fd);
+		return 0;
+	}
+	p->lock_fd = fd;
+	return 1;
+}
+
+// change makes a call that changes the process. The arguments are 64 bytes,
+// which are 0 but for the time limit: 0 would be none.
+static CUresult change(struct process *p, const struct request *q) {
+	uint32_t arguments[16] = {0};
+	if (!hold(p))
+		return BUSY;
+	if (!strcmp(q->op, "lock")) {
+		arguments[0] = q->milliseconds ? q->milliseconds : 1;
+		CUresult r = driver.lock(p->pid, arguments);
+		p->changed |= !r;
+		return r;
+	}
+	if (!strcmp(q->op, "checkpoint") || !strcmp(q->op, "restore")) {
+		p->changed = 1;
+		return (q->op[0] == 'c' ? driver.checkpoint : driver.restore)(p->pid, arguments);
+	}
+	if (!strcmp(q->op, "unlock")) {
+		CUresult r = driver.unlock(p->pid, arguments);
+		if (!r)
+			p->changed = 0;
+		return r;
+	}
+	if (!strcmp(q->op, "keep"))
+		return p->changed = 0, CUDA_SUCCESS;
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+static void *serve(void *shared) {
+	struct request *q = shared;
+	struct process *p = process_of(q->pid);
+	int value = 0;
+	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
+	if (p) {
+		pthread_mutex_lock(&p->calls);
+		if (!strcmp(q->op, "state"))
+			r = driver.state(q->pid, &value);
+		else if (!strcmp(q->op, "thread"))
+			r = driver.thread(q->pid, &value);
+		else
+			r = change(p, q);
+		pthread_mutex_unlock(&p->calls);
+	}
+	pthread_mutex_lock(&lock);
+	printf("%lu %d %d\n", q->id, r, value);
+	fflush(stdout);
+	under_way--;
+	pthread_cond_broadcast(&fewer);
+	pthread_mutex_unlock(&lock);
+	free(q);
+	return NULL;
+}
+
+static void go_on(struct process *p) {
+	uint32_t none[16] = {0};
+	int state = 0;
+	if (!p->changed || driver.state(p->pid, &state))
+		return;
+	if (state == CHECKPOINTED && driver.restore(p->pid, none))
+		return;
+	if (state == CHECKPOINTED || state == LOCKED)
+		driver.unlock(p->pid, none);
+}
+
+static int refuse(const char *why) {
+	printf("no %s\n", why);
+	return 1;
+}
+
+static int open_driver(const char *path) {
+	void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!h)
+		return refuse(dlerror());
+	CUresult (*init)(unsigned) = (CUresult(*)(unsigned))dlsym(h, "cuInit");
+	CUresult (*version)(int *) = (CUresult(*)(int *))dlsym(h, "cuDriverGetVersion");
+	int number = 0, found = 0;
+	CUresult r = init && version ? init(0) : CUDA_ERROR_NOT_FOUND;
+	if (!r)
+		r = version(&number);
+	if (r) {
+		printf("no cuInit: error %d\n", r);
+		return 1;
+	}
+#define F(field, name) found += (*(void **)&driver.field = dlsym(h, "cuCheckpointProcess" name)) != NULL
+	F(state, "GetState"), F(thread, "GetRestoreThreadId"), F(lock, "Lock");
+	F(checkpoint, "Checkpoint"), F(restore, "Restore"), F(unlock, "Unlock");
+	printf("ready %d %d\n", number, found);
+	return found < 6;
+}
+
+int main(int argc, char **argv) {
+	if (argc < 2)
+		return 2;
+	// A signal to who asked is not one to this program: it has to end what it began.
+	signal(SIGINT, SIG_IGN), signal(SIGTERM, SIG_IGN), signal(SIGHUP, SIG_IGN), signal(SIGPIPE, SIG_IGN);
+	folder = argv[1];
+	int bad = open_driver(argc > 2 ? argv[2] : "libcuda.so.1");
+	fflush(stdout);
+	if (bad)
+		return 1;
+	char line[256];
+	while (fgets(line, sizeof line, stdin)) {
+		struct request *q = calloc(1, sizeof *q);
+		pthread_t thread;
+		if (!q || sscanf(line, "%lu %15s %d %u", &q->id, q->op, &q->pid, &q->milliseconds) < 3)
+			return 2;
+		pthread_mutex_lock(&lock);
+		under_way++;
+		pthread_mutex_unlock(&lock);
+		if (pthread_create(&thread, NULL, serve, q))
+			serve(q);
+		else
+			pthread_detach(thread);
+	}
+	pthread_mutex_lock(&lock);
+	while (under_way)
+		pthread_cond_wait(&fewer, &lock);
+	for (int i = 0; i < process_count; i++)
+		go_on(&processes[i]);
+	return 0;
+}
