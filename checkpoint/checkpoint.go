@@ -35,7 +35,8 @@ type Backend interface {
 	Phase(pid int) (Phase, error)
 	// Step moves the process to the phase, which is its own, and then nothing
 	// happens, or a neighbour on the path. The context bounds it: a step that did
-	// not end leaves the process in the phase that it was in. Until Keep, the process
+	// not end leaves the process in the phase that it was in, or in one that Phase
+	// gives and the next step waits for. Until Keep, the process
 	// goes on by itself if nothing is done for the time of the lease.
 	Step(ctx context.Context, pid int, to Phase) error
 	// Keep lets a process at the end of the path stay so for any time.

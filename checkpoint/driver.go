@@ -15,7 +15,8 @@ import (
 //
 // A call of the driver cannot be interrupted. Locking has a time limit of its own.
 // A checkpoint or restore that is not done at the end of a step's context goes on;
-// until it has ended, Phase gives the phase from which it began.
+// until it has ended, Phase gives the phase to which it leads, so that whoever wants
+// another one takes a step, which waits for the end.
 type Driver struct {
 	Calls *gpu.Calls
 
@@ -26,7 +27,7 @@ type Driver struct {
 // flight is a call whose step gave up waiting.
 type flight struct {
 	call *gpu.Call
-	from Phase
+	to   Phase
 }
 
 // observing is how long the driver may take to say in which state a process is.
@@ -49,7 +50,7 @@ func (d *Driver) Phase(pid int) (Phase, error) {
 		now, stop := context.WithCancel(ctx)
 		stop()
 		if err := d.land(now, pid, f); errors.Is(err, context.Canceled) {
-			return f.from, nil
+			return f.to, nil
 		}
 	}
 	return d.state(ctx, pid)
@@ -138,11 +139,11 @@ func (d *Driver) Step(ctx context.Context, pid int, to Phase) error {
 	default:
 		return nil
 	}
-	return d.call(ctx, op, pid, from)
+	return d.call(ctx, op, pid, to)
 }
 
 // call makes a call that changes the process.
-func (d *Driver) call(ctx context.Context, op string, pid int, from Phase) error {
+func (d *Driver) call(ctx context.Context, op string, pid int, to Phase) error {
 	limit := time.Hour
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = time.Until(deadline)
@@ -162,7 +163,7 @@ func (d *Driver) call(ctx context.Context, op string, pid int, from Phase) error
 		if d.flights == nil {
 			d.flights = map[int]*flight{}
 		}
-		d.flights[pid] = &flight{call, from}
+		d.flights[pid] = &flight{call, to}
 		d.mu.Unlock()
 		return err
 	}
@@ -174,15 +175,11 @@ func (d *Driver) call(ctx context.Context, op string, pid int, from Phase) error
 
 // Keep lets a checkpointed process stay so after Close.
 func (d *Driver) Keep(pid int) error {
-	phase, err := d.Phase(pid)
-	if err != nil {
-		return err
-	}
-	if phase != Checkpointed {
-		return gpu.ErrCancelled
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), observing)
 	defer cancel()
-	_, err = d.do(ctx, "keep", pid)
+	if err := d.Step(ctx, pid, Checkpointed); err != nil { // which it is already, or will be
+		return err
+	}
+	_, err := d.do(ctx, "keep", pid)
 	return err
 }

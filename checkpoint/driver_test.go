@@ -234,6 +234,27 @@ func TestDriverSlowCheckpoint(t *testing.T) {
 	}
 }
 
+// A restore that takes longer than a resume waits for ends, and the process is then paused again.
+func TestDriverSlowRestore(t *testing.T) {
+	for _, name := range both {
+		n := gputest.NewNode(t, 64)
+		b := backendOf(t, n, name)
+		p := startFor(t, n, name)
+		if err := checkpoint.Pause(ctx, b, []int{p.PID}, patient); err != nil {
+			t.Fatal(err)
+		}
+		n.Fault(t, p.PID, 3, 10000+1500, -1)
+		if err := checkpoint.Resume(ctx, b, []int{p.PID}, time.Second); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		b.Close()
+		b = backendOf(t, n, name)
+		phaseIs(t, b, checkpoint.Checkpointed, p.PID)
+		resume(t, b, p.PID)
+		p.Do("alloc %d", mib)
+	}
+}
+
 // Two commands do not change one process, and a driver before r570 is named.
 func TestDriverRefuses(t *testing.T) {
 	n := gputest.NewNode(t, 64)
