@@ -20,11 +20,14 @@ type Participant interface {
 	Advance(ctx context.Context, r Request) (Reply, error)
 }
 
-// Options say how long, and how often, an operation tries.
+// Options say how long, and how often, an operation tries. Resume and Recover use
+// Timeout and, if they have to finish a pause, the others.
 type Options struct {
 	Job                string // its name, for the members
 	checkpoint.Options        // Timeout is of each goal, and of the way back
-	Lease              time.Duration
+	// Lease is after what time a process that is not kept goes on by itself. It is
+	// longer than two Timeouts, so that it does not run out while other members are late.
+	Lease time.Duration
 }
 
 // A request that was not answered is sent again, first after resend and then
