@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,7 +27,7 @@ const pauseLease = 10 * time.Minute
 func newPause() *cobra.Command {
 	var (
 		asJSON, list bool
-		dir          string
+		dir, name    string
 		timeout      = 10 * core.Second
 		retries      = 3
 	)
@@ -45,13 +48,11 @@ lets all go on, and tries again.`,
   muster pause $(pgrep -f train.py) --timeout 30s
   muster resume 4711`,
 		RunE: func(c *cobra.Command, args []string) error {
-			backend := &checkpoint.Shim{Dir: dir, Lease: pauseLease}
-			defer backend.Close()
 			if list {
 				if len(args) > 0 {
 					return badUsage(c, "--list: expected no PID with it; found %s", args[0])
 				}
-				return listProcesses(c, backend, asJSON)
+				return listProcesses(c, &checkpoint.Shim{Dir: dir, Lease: pauseLease}, asJSON)
 			}
 			pids, err := processes(c, args)
 			if err != nil {
@@ -63,6 +64,11 @@ lets all go on, and tries again.`,
 			if retries < 0 {
 				return badUsage(c, "--retries: expected 0 or more; found %d", retries)
 			}
+			backend, err := openBackend(c, name, dir, pids)
+			if err != nil {
+				return err
+			}
+			defer backend.Close()
 			ctx, stop := interruptible(c)
 			defer stop()
 			began := time.Now()
@@ -73,6 +79,7 @@ lets all go on, and tries again.`,
 		},
 	}
 	dirFlag(c, &dir)
+	c.Flags().StringVar(&name, "backend", "auto", "what pauses the processes: shim, driver, hybrid, which is both, or auto: the most that all of them can bear")
 	c.Flags().BoolVar(&list, "list", false, "list the processes that can be paused, and those that are")
 	durationVar(c.Flags(), &timeout, "timeout", "of one try: how long the GPU work in progress may take to end, and its memory to be copied")
 	c.Flags().IntVar(&retries, "retries", retries, "how often to try again; before each try the command waits, 1 s at first and then twice as long")
@@ -84,6 +91,7 @@ func newResume() *cobra.Command {
 	var (
 		asJSON  bool
 		dir     string
+		name    string
 		timeout = 5 * 60 * core.Second
 	)
 	c := &cobra.Command{
@@ -103,7 +111,10 @@ reaches the GPU.`,
 			if timeout <= 0 {
 				return badUsage(c, "--timeout: expected more than 0; found %v", time.Duration(timeout))
 			}
-			backend := &checkpoint.Shim{Dir: dir, Lease: pauseLease}
+			backend, err := openBackend(c, name, dir, pids)
+			if err != nil {
+				return err
+			}
 			defer backend.Close()
 			ctx, stop := interruptible(c)
 			defer stop()
@@ -115,6 +126,7 @@ reaches the GPU.`,
 		},
 	}
 	dirFlag(c, &dir)
+	c.Flags().StringVar(&name, "backend", "auto", "what pauses the processes: shim, driver, hybrid, which is both, or auto: the most that all of them can bear")
 	durationVar(c.Flags(), &timeout, "timeout", "how long the memory may take to be restored")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a process, each on a line")
 	return c
@@ -126,6 +138,31 @@ func dirFlag(c *cobra.Command, to *string) {
 		dir = "/run/muster/gpu"
 	}
 	c.Flags().StringVar(to, "gpu-dir", dir, "the folder that the processes have as MUSTER_GPU_DIR")
+}
+
+// openBackend opens the backend of the name for the processes.
+func openBackend(c *cobra.Command, name, dir string, pids []int) (checkpoint.Local, error) {
+	if !slices.Contains(checkpoint.Names, name) {
+		return nil, badUsage(c, "--backend: expected one of %s; found %q", strings.Join(checkpoint.Names, ", "), name)
+	}
+	calls := &gpu.Calls{Program: callProgram(), Driver: os.Getenv("MUSTER_GPU_DRIVER"), Dir: dir}
+	backend, err := checkpoint.Choose(name, dir, pauseLease, calls, pids)
+	if err != nil {
+		return nil, pauseError(dir, err)
+	}
+	return backend, nil
+}
+
+// callProgram is the path of muster-gpu-call: MUSTER_GPU_CALL, or where make gpu puts it beside muster.
+func callProgram() string {
+	if path := os.Getenv("MUSTER_GPU_CALL"); path != "" {
+		return path
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "muster-gpu-call"
+	}
+	return filepath.Join(filepath.Dir(self), "gpu", "muster-gpu-call")
 }
 
 // processes reads process IDs.
@@ -188,7 +225,7 @@ func listProcesses(c *cobra.Command, backend *checkpoint.Shim, asJSON bool) erro
 	return writeStatus(c, found, 0, asJSON)
 }
 
-func writeChanged(c *cobra.Command, backend *checkpoint.Shim, pids []int, took time.Duration, asJSON bool) error {
+func writeChanged(c *cobra.Command, backend checkpoint.Local, pids []int, took time.Duration, asJSON bool) error {
 	var all []checkpoint.Status
 	for _, pid := range pids {
 		st, err := backend.Status(pid)
@@ -216,7 +253,7 @@ func writeStatus(c *cobra.Command, all []checkpoint.Status, took time.Duration, 
 	var active int64
 	for _, st := range all {
 		copied := "-"
-		if st.Phase == checkpoint.Saved {
+		if st.Phase == checkpoint.Saved || st.Phase == checkpoint.Checkpointed {
 			copied = mebibytes(st.Active)
 			active += st.Active
 		}

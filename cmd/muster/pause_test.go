@@ -56,6 +56,41 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
+// Of what the processes have, the command takes the most.
+func TestPauseChoosesBackend(t *testing.T) {
+	n := gputest.NewNode(t, 64)
+	t.Setenv("MUSTER_GPU_DIR", n.Dir)
+	program, driver, environment := n.Caller()
+	t.Setenv("MUSTER_GPU_CALL", program)
+	t.Setenv("MUSTER_GPU_DRIVER", driver)
+	for _, v := range environment {
+		name, value, _ := strings.Cut(v, "=")
+		t.Setenv(name, value)
+	}
+	with, without := n.Start(t), n.StartPlain(t)
+	for _, c := range []struct {
+		command string
+		p       []*gputest.Program
+		want    string
+	}{
+		{"pause --backend shim", []*gputest.Program{with}, "Saved"},
+		{"resume", []*gputest.Program{with}, "Running"},
+		{"pause", []*gputest.Program{with}, "Checkpointed"},
+		{"resume", []*gputest.Program{with}, "Running"},
+		{"pause", []*gputest.Program{with, without}, "Checkpointed"},
+		{"resume", []*gputest.Program{with, without}, "Running"},
+	} {
+		args := strings.Fields(c.command)
+		for _, p := range c.p {
+			args = append(args, strconv.Itoa(p.PID))
+		}
+		var out, problem strings.Builder
+		if code := run(args, strings.NewReader(""), &out, &problem); code != 0 || strings.Count(out.String(), c.want) != len(c.p) {
+			t.Errorf("muster %v: exit code %d, %s%s", args, code, out.String(), problem.String())
+		}
+	}
+}
+
 func TestPauseOfWhatCannotBePaused(t *testing.T) {
 	t.Setenv("MUSTER_GPU_DIR", t.TempDir())
 	for _, c := range []struct {
@@ -70,6 +105,7 @@ func TestPauseOfWhatCannotBePaused(t *testing.T) {
 		{"pause 7 --timeout 0", 2, "--timeout: expected more than 0"},
 		{"pause 7 --retries=-1", 2, "--retries: expected 0 or more; found -1"},
 		{"pause --list 7", 2, "--list: expected no PID with it"},
+		{"pause 7 --backend none", 2, "--backend: expected one of auto, shim, driver, hybrid"},
 		{"resume", 2, "expected a PID"},
 		{"pause 1", 1, "process 1: the process does not run with Muster's libcuda.so.1"},
 		{"resume 999999999", 1, "process 999999999: the process has ended"},

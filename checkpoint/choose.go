@@ -1,0 +1,60 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/muster-sched/muster/gpu"
+)
+
+// Local is a backend for the processes of this node that a command opens and closes.
+type Local interface {
+	Backend
+	Status(pid int) (Status, error)
+	Close()
+}
+
+// Names are the backends that Choose knows.
+var Names = []string{"auto", "shim", "driver", "hybrid"}
+
+// Choose returns the backend of the name for the processes: with auto, Hybrid where
+// all run with the shim and the driver can checkpoint them, else Shim or Driver by
+// which of the two serves all. The calls name no program where there is none. An
+// error says what is missing for each.
+func Choose(name, dir string, lease time.Duration, calls *gpu.Calls, pids []int) (Local, error) {
+	shim, driver := &Shim{Dir: dir, Lease: lease}, &Driver{Calls: calls}
+	switch name {
+	case "shim":
+		return shim, nil
+	case "driver":
+		return driver, nil
+	case "hybrid":
+		return &Hybrid{shim, driver}, nil
+	}
+	withShim := each(pids, func(pid int) error { _, err := shim.Phase(pid); return err })
+	if withShim != nil && !errors.Is(withShim, gpu.ErrNoPage) {
+		return nil, withShim
+	}
+	withDriver := each(pids, func(pid int) error { _, err := driver.Phase(pid); return err })
+	switch {
+	case errors.Is(withDriver, gpu.ErrFailed):
+		driver.Close()
+		return nil, withDriver
+	case withShim == nil && withDriver == nil:
+		return &Hybrid{shim, driver}, nil
+	case withDriver == nil:
+		return driver, nil
+	case withShim == nil:
+		driver.Close()
+		return shim, nil
+	}
+	driver.Close()
+	return nil, fmt.Errorf("%w; and without it: %w", withShim, withDriver)
+}
+
+// Status is what the driver says. How much memory the process has it does not.
+func (d *Driver) Status(pid int) (Status, error) {
+	phase, err := d.Phase(pid)
+	return Status{PID: pid, Phase: phase}, err
+}
