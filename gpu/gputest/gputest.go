@@ -143,6 +143,7 @@ type Program struct {
 	c     *exec.Cmd
 	in    io.WriteCloser
 	lines *bufio.Scanner
+	ended sync.Once
 }
 
 // Start starts a program, with the shim, and ends it with the test.
@@ -185,7 +186,7 @@ func (n *Node) start(tb testing.TB, environment ...string) *Program {
 // Kill ends the program as kill -9 does.
 func (p *Program) Kill() {
 	p.c.Process.Kill()
-	p.c.Wait()
+	p.Wait()
 }
 
 // Send gives the program a command, of those in trainer.c.
@@ -223,4 +224,4 @@ func (p *Program) Until(prefix string) string {
 }
 
 // Wait waits for the program to end.
-func (p *Program) Wait() { p.c.Wait() }
+func (p *Program) Wait() { p.ended.Do(func() { p.c.Wait() }) }
