@@ -97,7 +97,7 @@ func Pause(ctx context.Context, b Backend, pids []int, o Options) error {
 			return fmt.Errorf("cannot be paused: %w; and not all go on: %w", err, undo)
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("interrupted; all processes go on: %w", ctx.Err())
+			return fmt.Errorf("interrupted (%w); all processes go on: %w", context.Cause(ctx), err)
 		}
 		if try > o.Retries || !mayHelp(err) {
 			return &UnpausableError{try, err}

@@ -1,0 +1,381 @@
+// Package agent acts on the GPU processes of one node for a scheduler elsewhere:
+// it pauses and resumes the processes of a pod, as operations that outlast its
+// own death (docs/adr/0025).
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/muster-sched/muster/agent/agentpb"
+	"github.com/muster-sched/muster/checkpoint"
+	"github.com/muster-sched/muster/gpu"
+)
+
+const (
+	// MaxDeadline is how far an operation's deadline may be away.
+	MaxDeadline = 24 * time.Hour
+	// lease is after what time a process goes on by itself if the agent dies while it
+	// pauses it, and does not come back.
+	lease = 10 * time.Minute
+	// tryTimeout bounds one try of a pause. Tries are repeated until the deadline.
+	tryTimeout = 10 * time.Second
+	// wayBack bounds what is done for an operation after its deadline.
+	wayBack = 5 * time.Minute
+	// remembered is how long an operation that has ended is kept. Until its deadline it is
+	// kept in any case: a repeated call after that is refused as late.
+	remembered = time.Hour
+)
+
+// Processes are those of one folder of control pages. *checkpoint.Shim is one.
+type Processes interface {
+	checkpoint.Backend
+	Status(pid int) (checkpoint.Status, error)
+	Close()
+}
+
+// Options say for what the agent is.
+type Options struct {
+	Node     string // its name
+	StateDir string // of the records of operations, kept between starts
+	GPUDir   string // of the control pages; those of a pod are in a folder in it, named by the pod's UID
+	Log      *slog.Logger
+	// Open gives the processes of a folder; nil: those that run with gpu/shim.
+	Open func(dir string) Processes
+}
+
+// Agent runs operations. Its methods may be called at the same time.
+type Agent struct {
+	o       Options
+	records records
+	ctx     context.Context
+	stop    context.CancelCauseFunc
+	acting  sync.WaitGroup
+
+	mu         sync.Mutex
+	operations map[string]*operation
+}
+
+type operation struct {
+	record *agentpb.Record // guarded by Agent.mu
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed when it has ended
+}
+
+// Why an operation is given up.
+var (
+	errStopped   = errors.New("the agent stops")
+	errCancelled = errors.New("cancelled")
+)
+
+// Open returns an agent that goes on with what the last one of the folder began.
+// Only one agent at a time has a folder.
+func Open(o Options) (*Agent, error) {
+	files, err := openFiles(filepath.Join(o.StateDir, "operations"), o.Log)
+	if err != nil {
+		return nil, err
+	}
+	a, err := open(o, files)
+	if err != nil {
+		files.close()
+	}
+	return a, err
+}
+
+func open(o Options, records records) (*Agent, error) {
+	if o.Open == nil {
+		o.Open = func(dir string) Processes { return &checkpoint.Shim{Dir: dir, Lease: lease} }
+	}
+	a := &Agent{o: o, records: records, operations: map[string]*operation{}}
+	a.ctx, a.stop = context.WithCancelCause(context.Background())
+	known, err := records.all()
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range known {
+		op := &operation{record: r, done: make(chan struct{})}
+		a.operations[r.Operation.Id] = op
+		if r.Operation.State != agentpb.State_STATE_ACTING {
+			close(op.done)
+			continue
+		}
+		r.Operation.Attempts++
+		if err := records.put(r); err != nil {
+			return nil, err
+		}
+		o.Log.Info("going on with an operation", "operation", r.Operation.Id, "attempts", r.Operation.Attempts)
+		a.start(op)
+	}
+	return a, nil
+}
+
+// Close gives up what is at work, which the next agent of the folder begins again.
+func (a *Agent) Close() error {
+	a.stop(errStopped)
+	a.acting.Wait()
+	return a.records.close()
+}
+
+// Run is that of the interface in agentpb.
+func (a *Agent) Run(ctx context.Context, r *agentpb.RunRequest) (*agentpb.Operation, error) {
+	op, err := a.begin(r)
+	if err != nil {
+		return nil, err
+	}
+	return a.wait(ctx, op)
+}
+
+// Get is that of the interface in agentpb.
+func (a *Agent) Get(_ context.Context, r *agentpb.GetRequest) (*agentpb.Operation, error) {
+	op, err := a.find(r.Id)
+	if err != nil {
+		return nil, err
+	}
+	return a.copy(op), nil
+}
+
+// Cancel is that of the interface in agentpb.
+func (a *Agent) Cancel(ctx context.Context, r *agentpb.CancelRequest) (*agentpb.Operation, error) {
+	op, err := a.find(r.Id)
+	if err != nil {
+		return nil, err
+	}
+	if op.cancel != nil {
+		op.cancel(errCancelled)
+	}
+	return a.wait(ctx, op)
+}
+
+func (a *Agent) find(id string) (*operation, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if op := a.operations[id]; op != nil {
+		return op, nil
+	}
+	return nil, status.Errorf(codes.NotFound, "operation %q is not known here", id)
+}
+
+func (a *Agent) wait(ctx context.Context, op *operation) (*agentpb.Operation, error) {
+	select {
+	case <-op.done:
+		return a.copy(op), nil
+	case <-a.ctx.Done():
+		return nil, status.Error(codes.Unavailable, "the agent stops; the next one goes on with the operation")
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+func (a *Agent) copy(op *operation) *agentpb.Operation {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return proto.CloneOf(op.record.Operation)
+}
+
+var (
+	validID  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+	validPod = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]{0,252}$`)
+)
+
+// valid says what is wrong with a request, whatever the node has.
+func valid(r *agentpb.RunRequest) error {
+	switch {
+	case !validID.MatchString(r.Id):
+		return status.Errorf(codes.InvalidArgument, "id: expected 1 to 128 letters, digits and \". _ -\", a letter or digit first; found %q", r.Id)
+	case r.Action != agentpb.Action_ACTION_PAUSE && r.Action != agentpb.Action_ACTION_RESUME:
+		return status.Errorf(codes.InvalidArgument, "action: expected pause or resume; found %v", r.Action)
+	case r.Pod != "" && !validPod.MatchString(r.Pod):
+		return status.Errorf(codes.InvalidArgument, "pod: expected the UID of a pod; found %q", r.Pod)
+	case !r.Deadline.IsValid():
+		return status.Error(codes.InvalidArgument, "deadline: expected a time; found none")
+	}
+	for i, pid := range r.Pids {
+		if pid <= 0 || slices.Contains(r.Pids[:i], pid) {
+			return status.Errorf(codes.InvalidArgument, "pids: expected IDs of processes, each once; found %v", r.Pids)
+		}
+	}
+	return nil
+}
+
+// begin finds the operation, or begins it: it is on disk before anything is done.
+func (a *Agent) begin(r *agentpb.RunRequest) (*operation, error) {
+	if err := valid(r); err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if op := a.operations[r.Id]; op != nil {
+		if !proto.Equal(op.record.Request, r) {
+			return nil, status.Errorf(codes.AlreadyExists, "id: %q is that of another operation: %s of pod %q", r.Id, name(op.record.Operation.Action), op.record.Operation.Pod)
+		}
+		return op, nil
+	}
+	if a.ctx.Err() != nil {
+		return nil, status.Error(codes.Unavailable, "the agent stops")
+	}
+	now, deadline := time.Now(), r.Deadline.AsTime()
+	if !now.Before(deadline) {
+		return nil, status.Errorf(codes.DeadlineExceeded, "deadline: %v has passed", deadline.Format(time.RFC3339))
+	}
+	if deadline.Sub(now) > MaxDeadline {
+		return nil, status.Errorf(codes.InvalidArgument, "deadline: expected at most %v from now; found %v", MaxDeadline, deadline.Format(time.RFC3339))
+	}
+	pids, paused, err := a.resolve(r)
+	if err != nil {
+		return nil, err
+	}
+	a.forget(now)
+	record := &agentpb.Record{Request: proto.CloneOf(r), Paused: paused, Operation: &agentpb.Operation{
+		Id: r.Id, Action: r.Action, Pod: r.Pod, Pids: pids, Deadline: r.Deadline,
+		State: agentpb.State_STATE_ACTING, Began: timestamppb.New(now), Attempts: 1,
+	}}
+	if err := a.records.put(record); err != nil {
+		return nil, status.Errorf(codes.Internal, "the operation cannot be recorded, and was not begun: %v", err)
+	}
+	op := &operation{record: record, done: make(chan struct{})}
+	a.operations[r.Id] = op
+	a.start(op)
+	return op, nil
+}
+
+// resolve gives the processes of a request, and those of them that are paused. No
+// other operation is at work on them.
+func (a *Agent) resolve(r *agentpb.RunRequest) (pids, paused []int32, err error) {
+	processes := a.o.Open(a.dir(r.Pod))
+	defer processes.Close()
+	pids = slices.Clone(r.Pids)
+	if len(pids) == 0 {
+		found, err := gpu.List(a.dir(r.Pod))
+		if err != nil {
+			return nil, nil, status.Errorf(codes.Internal, "%v", err)
+		}
+		for _, pid := range found {
+			if _, err := processes.Phase(pid); err == nil { // the pages of those that ended are removed
+				pids = append(pids, int32(pid))
+			}
+		}
+	}
+	if len(pids) == 0 {
+		return nil, nil, status.Errorf(codes.NotFound, "pod %q has no process with a GPU that can be paused", r.Pod)
+	}
+	for _, pid := range pids {
+		phase, err := processes.Phase(int(pid))
+		if err != nil {
+			return nil, nil, status.Errorf(codes.NotFound, "process %d of pod %q: %v", pid, r.Pod, err)
+		}
+		if phase == checkpoint.Saved {
+			paused = append(paused, pid)
+		}
+	}
+	for _, id := range a.ids() {
+		other := a.operations[id].record.Operation
+		if other.State == agentpb.State_STATE_ACTING && other.Pod == r.Pod && slices.ContainsFunc(pids, func(pid int32) bool { return slices.Contains(other.Pids, pid) }) {
+			return nil, nil, status.Errorf(codes.FailedPrecondition, "operation %q (%s) is at work on these processes: wait for it, or cancel it", id, name(other.Action))
+		}
+	}
+	return pids, paused, nil
+}
+
+// ids are those of all operations, in the order of their beginning.
+func (a *Agent) ids() []string {
+	var ids []string
+	for id := range a.operations {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(x, y string) int {
+		before, after := a.operations[x].record.Operation.Began.AsTime(), a.operations[y].record.Operation.Began.AsTime()
+		if c := before.Compare(after); c != 0 {
+			return c
+		}
+		return strings.Compare(x, y)
+	})
+	return ids
+}
+
+// forget removes operations that ended long ago.
+func (a *Agent) forget(now time.Time) {
+	for id, op := range a.operations {
+		o := op.record.Operation
+		if o.State == agentpb.State_STATE_ACTING || o.Deadline.AsTime().After(now) || o.Ended.AsTime().Add(remembered).After(now) {
+			continue
+		}
+		if err := a.records.remove(id); err != nil {
+			a.o.Log.Error("an old operation cannot be removed", "operation", id, "error", err)
+			continue
+		}
+		delete(a.operations, id)
+	}
+}
+
+func (a *Agent) dir(pod string) string { return filepath.Join(a.o.GPUDir, pod) }
+
+// Status is that of the interface in agentpb.
+func (a *Agent) Status(context.Context, *agentpb.StatusRequest) (*agentpb.NodeStatus, error) {
+	s := &agentpb.NodeStatus{Node: a.o.Node}
+	pods := []string{""}
+	entries, err := os.ReadDir(a.o.GPUDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, status.Errorf(codes.Internal, "%v", err)
+	}
+	for _, e := range entries {
+		if e.IsDir() && validPod.MatchString(e.Name()) {
+			pods = append(pods, e.Name())
+		}
+	}
+	for _, pod := range pods {
+		s.Processes = append(s.Processes, a.processes(pod)...)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, id := range a.ids() {
+		if op := a.operations[id].record.Operation; op.State == agentpb.State_STATE_ACTING {
+			s.Operations = append(s.Operations, proto.CloneOf(op))
+		}
+	}
+	return s, nil
+}
+
+func (a *Agent) processes(pod string) []*agentpb.Process {
+	found, err := gpu.List(a.dir(pod))
+	if err != nil {
+		a.o.Log.Error("a folder of control pages cannot be read", "pod", pod, "error", err)
+	}
+	b := a.o.Open(a.dir(pod))
+	defer b.Close()
+	var processes []*agentpb.Process
+	for _, pid := range found {
+		st, err := b.Status(pid)
+		if err != nil {
+			continue // it ended, or its page is another program's
+		}
+		processes = append(processes, &agentpb.Process{
+			Pod: pod, Pid: int32(pid), Phase: phases[st.Phase],
+			ReservedBytes: st.Reserved, ActiveBytes: st.Active, Untracked: int32(st.Untracked),
+		})
+	}
+	return processes
+}
+
+var phases = map[checkpoint.Phase]agentpb.Phase{
+	checkpoint.Running: agentpb.Phase_PHASE_RUNNING,
+	checkpoint.Gated:   agentpb.Phase_PHASE_GATED,
+	checkpoint.Saved:   agentpb.Phase_PHASE_SAVED,
+}
+
+// name is an action as a word.
+func name(a agentpb.Action) string {
+	return strings.ToLower(strings.TrimPrefix(a.String(), "ACTION_"))
+}

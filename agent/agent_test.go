@@ -1,0 +1,466 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/muster-sched/muster/agent/agentpb"
+	"github.com/muster-sched/muster/checkpoint"
+	"github.com/muster-sched/muster/gpu"
+)
+
+// machine is a node with processes 1 to n, and a disk with records. It outlasts the
+// agents on it. When left falls below 0, whoever acts on it is dead: no call has an effect.
+type machine struct {
+	mu     sync.Mutex
+	phases map[int]checkpoint.Phase
+	kept   map[int]bool
+	disk   map[string]*agentpb.Record
+	left   int
+	stuck  int // the process whose calls in flight never return; 0: none
+	full   bool
+}
+
+func newMachine(n int, phase checkpoint.Phase) *machine {
+	m := &machine{phases: map[int]checkpoint.Phase{}, kept: map[int]bool{}, disk: map[string]*agentpb.Record{}, left: 1 << 30}
+	for pid := 1; pid <= n; pid++ {
+		m.phases[pid], m.kept[pid] = phase, phase == checkpoint.Saved
+	}
+	return m
+}
+
+var errDead = errors.New("the agent is dead")
+
+// enter takes the lock, and says whether the caller still lives.
+func (m *machine) enter() error {
+	m.mu.Lock()
+	if m.left--; m.left < 0 {
+		return errDead
+	}
+	return nil
+}
+
+func (m *machine) Phase(pid int) (checkpoint.Phase, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if phase, ok := m.phases[pid]; ok {
+		return phase, nil
+	}
+	return "", gpu.ErrGone
+}
+
+func (m *machine) Status(pid int) (checkpoint.Status, error) {
+	phase, err := m.Phase(pid)
+	return checkpoint.Status{PID: pid, Phase: phase}, err
+}
+
+func (m *machine) Step(ctx context.Context, pid int, to checkpoint.Phase) error {
+	err := m.enter()
+	defer m.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if pid == m.stuck && to == checkpoint.Gated && m.phases[pid] == checkpoint.Running {
+		m.mu.Unlock()
+		<-ctx.Done()
+		m.mu.Lock()
+		return ctx.Err()
+	}
+	if _, ok := m.phases[pid]; !ok {
+		return gpu.ErrGone
+	}
+	m.phases[pid], m.kept[pid] = to, false
+	return nil
+}
+
+func (m *machine) Keep(pid int) error {
+	err := m.enter()
+	defer m.mu.Unlock()
+	if err == nil {
+		m.kept[pid] = true
+	}
+	return err
+}
+
+func (m *machine) Close() {}
+
+func (m *machine) put(r *agentpb.Record) error {
+	err := m.enter()
+	defer m.mu.Unlock()
+	if m.full && err == nil {
+		err = errors.New("no space left on device")
+	}
+	if err == nil {
+		m.disk[r.Operation.Id] = proto.CloneOf(r)
+	}
+	return err
+}
+
+func (m *machine) remove(id string) error { delete(m.disk, id); return nil }
+func (m *machine) close() error           { return nil }
+
+func (m *machine) all() ([]*agentpb.Record, error) {
+	var found []*agentpb.Record
+	for _, id := range slices.Sorted(maps.Keys(m.disk)) {
+		found = append(found, proto.CloneOf(m.disk[id]))
+	}
+	return found, nil
+}
+
+// leasesEnd lets the processes go on that are neither running nor kept.
+func (m *machine) leasesEnd() {
+	for pid := range m.phases {
+		if !m.kept[pid] {
+			m.phases[pid] = checkpoint.Running
+		}
+	}
+}
+
+// agent starts an agent on the machine.
+func (m *machine) agent(t *testing.T) *Agent {
+	t.Helper()
+	a, err := open(Options{Node: "n", GPUDir: "none", Log: slog.New(slog.DiscardHandler), Open: func(string) Processes { return m }}, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Close() })
+	return a
+}
+
+func (m *machine) is(phase checkpoint.Phase) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for pid, p := range m.phases {
+		if p != phase || m.kept[pid] != (phase == checkpoint.Saved) {
+			return false
+		}
+	}
+	return true
+}
+
+func request(id string, action agentpb.Action, pids ...int32) *agentpb.RunRequest {
+	return &agentpb.RunRequest{Id: id, Action: action, Pids: pids, Deadline: timestamppb.New(time.Now().Add(time.Hour))}
+}
+
+const (
+	pause  = agentpb.Action_ACTION_PAUSE
+	resume = agentpb.Action_ACTION_RESUME
+)
+
+// An agent that dies before any of its acts, on the processes or on its records, is
+// followed by one that ends the operation. Whoever repeats the call sees how it ended.
+func TestDeathAtAnyInstant(t *testing.T) {
+	for _, action := range []agentpb.Action{pause, resume} {
+		from, to := checkpoint.Running, checkpoint.Saved
+		if action == resume {
+			from, to = to, from
+		}
+		begun := 0
+		for calls := 0; ; calls++ {
+			m := newMachine(3, from)
+			m.left = calls
+			first := m.agent(t)
+			r := request("a", action, 1, 2, 3)
+			_, err := first.Run(t.Context(), r)
+			lived := m.left >= 0
+			first.Close()
+			m.left = 1 << 30
+			again, err2 := m.agent(t).Run(t.Context(), r)
+			if err2 != nil || again.State != agentpb.State_STATE_SUCCEEDED || !m.is(to) {
+				t.Errorf("%s: death after %d calls (%v): the call again: %v %v; processes %v, kept %v", name(action), calls, err, again, err2, m.phases, m.kept)
+			}
+			if again.GetAttempts() == 2 {
+				begun++
+			}
+			if lived {
+				break
+			}
+		}
+		if begun < 5 {
+			t.Errorf("%s: %d deaths while the operation was at work: the test does not reach what it is for", name(action), begun)
+		}
+	}
+}
+
+// The same where a rank dies with the agent: the others go on.
+func TestDeathOfRankAndAgent(t *testing.T) {
+	for calls := range 12 {
+		m := newMachine(3, checkpoint.Running)
+		m.left = calls
+		first := m.agent(t)
+		r := request("a", pause, 1, 2, 3)
+		first.Run(t.Context(), r)
+		ended := m.disk["a"].GetOperation().GetState() == agentpb.State_STATE_SUCCEEDED
+		first.Close()
+		m.left = 1 << 30
+		if m.disk["a"] == nil || ended {
+			continue // not begun, or all paused before
+		}
+		delete(m.phases, 2)
+		op, err := m.agent(t).Run(t.Context(), r)
+		if err != nil || op.State != agentpb.State_STATE_FAILED || !m.is(checkpoint.Running) {
+			t.Errorf("death after %d calls: %v %v: %v", calls, op, err, m.phases)
+		}
+	}
+}
+
+// An agent that comes back after the deadline of a pause lets all go on that it had begun
+// to pause, and none that was paused before.
+func TestDeadlinePassesWithoutAgent(t *testing.T) {
+	for calls := 1; calls < 12; calls++ {
+		m := newMachine(3, checkpoint.Running)
+		m.phases[3], m.kept[3] = checkpoint.Saved, true
+		m.left = calls
+		first := m.agent(t)
+		first.Run(t.Context(), request("a", pause, 1, 2, 3))
+		first.Close()
+		m.left = 1 << 30
+		record := m.disk["a"]
+		if record.Operation.State != agentpb.State_STATE_ACTING {
+			break
+		}
+		record.Operation.Deadline = timestamppb.New(time.Now().Add(-time.Second))
+		second := m.agent(t)
+		op, err := second.wait(t.Context(), second.operations["a"])
+		if err != nil || op.State != agentpb.State_STATE_FAILED || m.phases[1] != checkpoint.Running || m.phases[2] != checkpoint.Running || m.phases[3] != checkpoint.Saved || !m.kept[3] {
+			t.Errorf("death after %d calls: %v %v: %v, kept %v", calls, op, err, m.phases, m.kept)
+		}
+	}
+}
+
+// Without an agent that comes back, the leases end what is not whole.
+func TestLeasesEndWhatNoAgentEnds(t *testing.T) {
+	for calls := range 12 {
+		m := newMachine(3, checkpoint.Running)
+		m.left = calls
+		a := m.agent(t)
+		op, _ := a.Run(t.Context(), request("a", pause, 1, 2, 3))
+		a.Close()
+		m.leasesEnd()
+		if op.GetState() == agentpb.State_STATE_SUCCEEDED && !m.is(checkpoint.Saved) {
+			t.Errorf("death after %d calls: it said that all are paused, and then %v", calls, m.phases)
+		}
+	}
+}
+
+func TestSameIDIsSameOperation(t *testing.T) {
+	m := newMachine(2, checkpoint.Running)
+	a := m.agent(t)
+	r := request("a", pause, 1, 2)
+	first, err := a.Run(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Run(t.Context(), request("b", resume, 1, 2)); err != nil {
+		t.Fatal(err)
+	}
+	again, err := a.Run(t.Context(), r)
+	if err != nil || !proto.Equal(first, again) || !m.is(checkpoint.Running) {
+		t.Errorf("the call again: %v %v, first %v; processes %v", again, err, first, m.phases)
+	}
+	for what, other := range map[string]*agentpb.RunRequest{
+		"action": {Id: "a", Action: resume, Pids: r.Pids, Deadline: r.Deadline},
+		"pids":   {Id: "a", Action: pause, Pids: []int32{1}, Deadline: r.Deadline},
+		"pod":    {Id: "a", Action: pause, Pids: r.Pids, Pod: "p", Deadline: r.Deadline},
+	} {
+		if _, err := a.Run(t.Context(), other); status.Code(err) != codes.AlreadyExists {
+			t.Errorf("another %s with the same ID: %v", what, err)
+		}
+	}
+}
+
+func TestRefusedRequests(t *testing.T) {
+	m := newMachine(1, checkpoint.Running)
+	a := m.agent(t)
+	soon := timestamppb.New(time.Now().Add(time.Minute))
+	for _, c := range []struct {
+		r    *agentpb.RunRequest
+		code codes.Code
+		text string
+	}{
+		{&agentpb.RunRequest{Id: "../a", Action: pause, Deadline: soon}, codes.InvalidArgument, "id: expected"},
+		{&agentpb.RunRequest{Action: pause, Deadline: soon}, codes.InvalidArgument, "id: expected"},
+		{&agentpb.RunRequest{Id: "a", Deadline: soon}, codes.InvalidArgument, "action: expected"},
+		{&agentpb.RunRequest{Id: "a", Action: pause}, codes.InvalidArgument, "deadline: expected"},
+		{&agentpb.RunRequest{Id: "a", Action: pause, Pod: "..", Deadline: soon}, codes.InvalidArgument, "pod: expected"},
+		{&agentpb.RunRequest{Id: "a", Action: pause, Pod: "a/b", Deadline: soon}, codes.InvalidArgument, "pod: expected"},
+		{&agentpb.RunRequest{Id: "a", Action: pause, Pids: []int32{1, 1}, Deadline: soon}, codes.InvalidArgument, "pids: expected"},
+		{&agentpb.RunRequest{Id: "a", Action: pause, Pids: []int32{-1}, Deadline: soon}, codes.InvalidArgument, "pids: expected"},
+		{&agentpb.RunRequest{Id: "a", Action: pause, Pids: []int32{7}, Deadline: soon}, codes.NotFound, "process 7"},
+		{&agentpb.RunRequest{Id: "a", Action: pause, Deadline: soon}, codes.NotFound, "no process"},
+		{&agentpb.RunRequest{Id: "a", Action: pause, Pids: []int32{1}, Deadline: timestamppb.New(time.Now().Add(-time.Second))}, codes.DeadlineExceeded, "has passed"},
+		{&agentpb.RunRequest{Id: "a", Action: pause, Pids: []int32{1}, Deadline: timestamppb.New(time.Now().Add(25 * time.Hour))}, codes.InvalidArgument, "at most 24h"},
+	} {
+		if _, err := a.Run(t.Context(), c.r); status.Code(err) != c.code || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%v: %v; expected %v with %q", c.r, err, c.code, c.text)
+		}
+	}
+	if len(m.disk) != 0 || !m.is(checkpoint.Running) {
+		t.Errorf("refused requests left %v, processes %v", m.disk, m.phases)
+	}
+	m.full = true
+	if _, err := a.Run(t.Context(), request("a", pause, 1)); status.Code(err) != codes.Internal || !m.is(checkpoint.Running) {
+		t.Errorf("with a full disk: %v, processes %v", err, m.phases)
+	}
+}
+
+// A pause that cannot end is in the way of others until it is cancelled; then all go on.
+func TestCancel(t *testing.T) {
+	m := newMachine(3, checkpoint.Running)
+	m.stuck = 2
+	a := m.agent(t)
+	answers := make(chan *agentpb.Operation)
+	go func() {
+		op, _ := a.Run(context.Background(), request("a", pause, 1, 2))
+		answers <- op
+	}()
+	for {
+		if op, err := a.Get(t.Context(), &agentpb.GetRequest{Id: "a"}); err == nil && op.State == agentpb.State_STATE_ACTING {
+			break
+		}
+	}
+	if _, err := a.Run(t.Context(), request("b", resume, 2, 3)); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), `"a" (pause)`) {
+		t.Errorf("a second operation on process 2: %v", err)
+	}
+	if op, err := a.Run(t.Context(), request("c", pause, 3)); err != nil || op.State != agentpb.State_STATE_SUCCEEDED {
+		t.Errorf("an operation on process 3: %v %v", op, err)
+	}
+	if s, err := a.Status(t.Context(), nil); err != nil || len(s.Operations) != 1 || s.Operations[0].Id != "a" {
+		t.Errorf("status: %v %v", s, err)
+	}
+	op, err := a.Cancel(t.Context(), &agentpb.CancelRequest{Id: "a"})
+	if err != nil || op.State != agentpb.State_STATE_FAILED || !strings.Contains(op.Message, "cancelled") {
+		t.Errorf("cancelled: %v %v", op, err)
+	}
+	if waited := <-answers; !proto.Equal(waited, op) {
+		t.Errorf("who waited got %v; cancel %v", waited, op)
+	}
+	if m.phases[1] != checkpoint.Running || m.phases[2] != checkpoint.Running {
+		t.Errorf("after the cancel: %v", m.phases)
+	}
+	if _, err := a.Cancel(t.Context(), &agentpb.CancelRequest{Id: "z"}); status.Code(err) != codes.NotFound {
+		t.Errorf("cancel of an unknown operation: %v", err)
+	}
+}
+
+// What stops the agent gives up what is at work, and the next agent begins it again.
+func TestStopAndStart(t *testing.T) {
+	m := newMachine(2, checkpoint.Running)
+	m.stuck = 1
+	a := m.agent(t)
+	failed := make(chan error)
+	r := request("a", pause, 1, 2)
+	go func() {
+		_, err := a.Run(context.Background(), r)
+		failed <- err
+	}()
+	for {
+		if _, err := a.Get(t.Context(), &agentpb.GetRequest{Id: "a"}); err == nil {
+			break
+		}
+	}
+	a.Close()
+	if err := <-failed; status.Code(err) != codes.Unavailable || !m.is(checkpoint.Running) {
+		t.Errorf("who waited got %v; processes %v", err, m.phases)
+	}
+	m.stuck = 0
+	if op, err := m.agent(t).Run(t.Context(), r); err != nil || op.State != agentpb.State_STATE_SUCCEEDED || op.Attempts != 2 || !m.is(checkpoint.Saved) {
+		t.Errorf("the next agent: %v %v; processes %v", op, err, m.phases)
+	}
+}
+
+// Operations are forgotten an hour after their end, and never before their deadline: a
+// repeated call would begin them again.
+func TestOldOperationsAreForgotten(t *testing.T) {
+	m := newMachine(1, checkpoint.Running)
+	a := m.agent(t)
+	for _, id := range []string{"ended-and-late", "ended", "late"} {
+		if _, err := a.Run(t.Context(), request(id, pause, 1)); err != nil {
+			t.Fatal(err)
+		}
+		op := a.operations[id].record.Operation
+		if id != "late" {
+			op.Ended = timestamppb.New(time.Now().Add(-2 * remembered))
+		}
+		if id != "ended" {
+			op.Deadline = timestamppb.New(time.Now().Add(-time.Second))
+		}
+	}
+	if _, err := a.Run(t.Context(), request("new", pause, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if got := slices.Sorted(maps.Keys(m.disk)); !slices.Equal(got, []string{"ended", "late", "new"}) {
+		t.Errorf("on disk: %v", got)
+	}
+}
+
+// Files: what was put is there; what a crash left half is not; what is damaged is left aside.
+func TestFiles(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "operations")
+	var logged strings.Builder
+	log := slog.New(slog.NewTextHandler(&logged, nil))
+	f, err := openFiles(dir, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openFiles(dir, log); err == nil || !strings.Contains(err.Error(), "another agent") {
+		t.Errorf("a second agent: %v", err)
+	}
+	var want []*agentpb.Record
+	for i := range 3 {
+		id := fmt.Sprintf("op-%d", i)
+		r := &agentpb.Record{Request: request(id, pause, 1), Operation: &agentpb.Operation{Id: id, State: agentpb.State_STATE_ACTING}, Paused: []int32{int32(i)}}
+		if err := f.put(r); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, r)
+	}
+	whole, err := os.ReadFile(f.path("op-0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string][]byte{
+		"half.json.new": whole[:len(whole)/2], "cut.json": whole[:len(whole)/2], "empty.json": nil,
+		"other.json": whole, "notes.txt": []byte("of a person"),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.close()
+	f, err = openFiles(dir, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	got, err := f.all()
+	if err != nil || !slices.EqualFunc(got, want, func(a, b *agentpb.Record) bool { return proto.Equal(a, b) }) {
+		t.Errorf("read %v %v; put %v", got, err, want)
+	}
+	entries, _ := filepath.Glob(filepath.Join(dir, "*"))
+	var names []string
+	for _, e := range entries {
+		names = append(names, filepath.Base(e))
+	}
+	if want := []string{"cut.json.damaged", "empty.json.damaged", "lock", "notes.txt", "op-0.json", "op-1.json", "op-2.json", "other.json.damaged"}; !slices.Equal(names, want) {
+		t.Errorf("the folder has %v; expected %v", names, want)
+	}
+	if strings.Count(logged.String(), "damaged") != 3 {
+		t.Errorf("the log has:\n%s", logged.String())
+	}
+}
