@@ -76,12 +76,14 @@ lint: ## vet and lint, and check the documents' links and words
 fmt: ## format the code
 	gofmt -w $$(git ls-files '*.go')
 
-generate: ## write what is made from api/v1alpha1 and from the chart again
+generate: ## write what is made from api/v1alpha1, agent.proto and the chart again
 	mkdir -p $(OUT)/deploy/crds $(OUT)/deploy/helm/muster/crds $(OUT)/deploy/helm/muster/files $(OUT)/deploy/kustomize/base
 	go tool -modfile=tools/go.mod controller-gen paths=./api/... object output:object:dir=$(OUT)/api/v1alpha1 \
 		crd:allowDangerousTypes=true output:crd:dir=$(OUT)/deploy/crds
 	cp $(OUT)/deploy/crds/muster.sh_*.yaml $(OUT)/deploy/helm/muster/crds/
 	cp deploy/grafana/muster.json $(OUT)/deploy/helm/muster/files/
+	mkdir -p $(OUT)/agent/agentpb
+	go run -C tools ./protogen $(CURDIR)/agent/agentpb agent.proto $(abspath $(OUT))/agent/agentpb
 	go run -C tools ./chart >$(OUT)/deploy/kustomize/base/muster.yaml
 
 web: ## build the script of the report again, after a change in report/web

@@ -40,13 +40,6 @@ const (
 	remembered = time.Hour
 )
 
-// Processes are those of one folder of control pages. *checkpoint.Shim is one.
-type Processes interface {
-	checkpoint.Backend
-	Status(pid int) (checkpoint.Status, error)
-	Close()
-}
-
 // Options say for what the agent is.
 type Options struct {
 	Node     string // its name
@@ -54,7 +47,7 @@ type Options struct {
 	GPUDir   string // of the control pages; those of a pod are in a folder in it, named by the pod's UID
 	Log      *slog.Logger
 	// Open gives the processes of a folder; nil: those that run with gpu/shim.
-	Open func(dir string) Processes
+	Open func(dir string) checkpoint.Local
 }
 
 // Agent runs operations. Its methods may be called at the same time.
@@ -97,7 +90,7 @@ func Open(o Options) (*Agent, error) {
 
 func open(o Options, records records) (*Agent, error) {
 	if o.Open == nil {
-		o.Open = func(dir string) Processes { return &checkpoint.Shim{Dir: dir, Lease: lease} }
+		o.Open = func(dir string) checkpoint.Local { return &checkpoint.Shim{Dir: dir, Lease: lease} }
 	}
 	a := &Agent{o: o, records: records, operations: map[string]*operation{}}
 	a.ctx, a.stop = context.WithCancelCause(context.Background())
@@ -373,6 +366,16 @@ var phases = map[checkpoint.Phase]agentpb.Phase{
 	checkpoint.Running: agentpb.Phase_PHASE_RUNNING,
 	checkpoint.Gated:   agentpb.Phase_PHASE_GATED,
 	checkpoint.Saved:   agentpb.Phase_PHASE_SAVED,
+}
+
+// Phase is a phase of the interface as that of package checkpoint; "" if it is none.
+func Phase(p agentpb.Phase) checkpoint.Phase {
+	for own, theirs := range phases {
+		if theirs == p {
+			return own
+		}
+	}
+	return ""
 }
 
 // name is an action as a word.

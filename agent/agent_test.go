@@ -55,6 +55,10 @@ func (m *machine) enter() error {
 	return nil
 }
 
+func (m *machine) Path() []checkpoint.Phase {
+	return []checkpoint.Phase{checkpoint.Running, checkpoint.Gated, checkpoint.Saved}
+}
+
 func (m *machine) Phase(pid int) (checkpoint.Phase, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -134,7 +138,7 @@ func (m *machine) leasesEnd() {
 // agent starts an agent on the machine.
 func (m *machine) agent(t *testing.T) *Agent {
 	t.Helper()
-	a, err := open(Options{Node: "n", GPUDir: "none", Log: slog.New(slog.DiscardHandler), Open: func(string) Processes { return m }}, m)
+	a, err := open(Options{Node: "n", GPUDir: "none", Log: slog.New(slog.DiscardHandler), Open: func(string) checkpoint.Local { return m }}, m)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,11 +5,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"os"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-
-	"github.com/muster-sched/muster/agent/agentpb"
 )
 
 // TLS names files of PEM: one's own certificate and key, and the authority that signed
@@ -54,34 +49,4 @@ func (t TLS) server() (*tls.Config, error) {
 			}, nil
 		},
 	}, nil
-}
-
-// Client speaks to one agent. Close it.
-type Client struct {
-	agentpb.AgentClient
-	connection *grpc.ClientConn
-}
-
-// Close ends the connection.
-func (c *Client) Close() error { return c.connection.Close() }
-
-// Dial returns a client of the agent at HOST:PORT. Its certificate has the host's name,
-// or the one given as name if that is not empty. The connection is made at the first call.
-func Dial(address, name string, t TLS) (*Client, error) {
-	_, pool, err := t.read()
-	if err != nil {
-		return nil, err
-	}
-	config := &tls.Config{
-		MinVersion: tls.VersionTLS13, ServerName: name, RootCAs: pool,
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			cert, _, err := t.read()
-			return cert, err
-		},
-	}
-	connection, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(config)))
-	if err != nil {
-		return nil, err
-	}
-	return &Client{agentpb.NewAgentClient(connection), connection}, nil
 }

@@ -9,6 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// noFollow refuses to open what is a link.
+const noFollow = unix.O_NOFOLLOW
+
 func mapFile(f *os.File) ([]byte, error) {
 	info, err := f.Stat()
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 	"os"
 )
 
+const noFollow = 0
+
 func mapFile(*os.File) ([]byte, error) {
 	return nil, errors.New("GPU work can be paused on Linux only")
 }

@@ -103,7 +103,7 @@ func OpenPage(dir string, pid int) (*Page, error) {
 		removeFiles(dir, pid)
 		return nil, ErrGone
 	}
-	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	file, err := os.OpenFile(path, os.O_RDWR|noFollow, 0) // a link may lead to another user's page
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, ErrNoPage
 	}

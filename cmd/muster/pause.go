@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-sched/muster/agent/agentpb"
 	"github.com/muster-sched/muster/checkpoint"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/gpu"
@@ -30,9 +31,10 @@ func newPause() *cobra.Command {
 		dir, name    string
 		timeout      = 10 * core.Second
 		retries      = 3
+		at           remote
 	)
 	c := &cobra.Command{
-		Use:   "pause {PID... | --list}",
+		Use:   "pause {PID... | --list | --agent HOST:PORT}",
 		Short: "Pause processes that use a GPU, and free its memory",
 		Long: `Pause stops the GPU work of processes of this machine, copies the GPU memory that
 they use to files, and releases it. The processes stay, and so do their addresses:
@@ -41,20 +43,30 @@ muster resume continues them where they were, on the same GPU.
 A process must run with Muster's libcuda.so.1 (make gpu), which LD_LIBRARY_PATH and
 MUSTER_GPU_DIR tell it. Name all ranks of a job at once: either all are paused, or
 all go on. A rank that waits for another one cannot come to rest; the command then
-lets all go on, and tries again.`,
+lets all go on, and tries again.
+
+With --agent the agent of another node (muster agent) does it, to all processes of the
+pod or to those named; --timeout then bounds all tries.`,
 		Example: `  LD_LIBRARY_PATH=$PWD/bin/gpu MUSTER_GPU_DIR=/run/muster/gpu python train.py &
   muster pause --list
   muster pause 4711
   muster pause $(pgrep -f train.py) --timeout 30s
-  muster resume 4711`,
+  muster resume 4711
+  muster pause --agent node-1:9440 --pod 5d1f… --timeout 2m --tls-cert client.crt --tls-key client.key --tls-ca ca.crt`,
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := at.misused(c); err != nil {
+				return err
+			}
 			if list {
 				if len(args) > 0 {
 					return badUsage(c, "--list: expected no PID with it; found %s", args[0])
 				}
+				if at.address != "" {
+					return at.list(c, asJSON)
+				}
 				return listProcesses(c, &checkpoint.Shim{Dir: dir, Lease: pauseLease}, asJSON)
 			}
-			pids, err := processes(c, args)
+			pids, err := processes(c, args, at.address != "")
 			if err != nil {
 				return err
 			}
@@ -63,6 +75,9 @@ lets all go on, and tries again.`,
 			}
 			if retries < 0 {
 				return badUsage(c, "--retries: expected 0 or more; found %d", retries)
+			}
+			if at.address != "" {
+				return at.do(c, agentpb.Action_ACTION_PAUSE, pids, time.Duration(timeout), asJSON)
 			}
 			backend, err := openBackend(c, name, dir, pids)
 			if err != nil {
@@ -84,6 +99,7 @@ lets all go on, and tries again.`,
 	durationVar(c.Flags(), &timeout, "timeout", "of one try: how long the GPU work in progress may take to end, and its memory to be copied")
 	c.Flags().IntVar(&retries, "retries", retries, "how often to try again; before each try the command waits, 1 s at first and then twice as long")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a process, each on a line")
+	at.flags(c)
 	return c
 }
 
@@ -93,23 +109,33 @@ func newResume() *cobra.Command {
 		dir     string
 		name    string
 		timeout = 5 * 60 * core.Second
+		at      remote
 	)
 	c := &cobra.Command{
-		Use:   "resume PID...",
+		Use:   "resume {PID... | --agent HOST:PORT}",
 		Short: "Continue paused processes",
 		Long: `Resume gives paused processes their GPU memory back, at the same addresses, and
 continues them. Where the GPU has too little free memory for one of them, all stay
 paused. The saved memory is compared with its checksums first: damaged memory never
-reaches the GPU.`,
+reaches the GPU.
+
+With --agent the agent of another node (muster agent) does it, to all processes of the
+pod or to those named.`,
 		Example: `  muster resume 4711
   muster resume 4711 4712 --timeout 1m`,
 		RunE: func(c *cobra.Command, args []string) error {
-			pids, err := processes(c, args)
+			if err := at.misused(c); err != nil {
+				return err
+			}
+			pids, err := processes(c, args, at.address != "")
 			if err != nil {
 				return err
 			}
 			if timeout <= 0 {
 				return badUsage(c, "--timeout: expected more than 0; found %v", time.Duration(timeout))
+			}
+			if at.address != "" {
+				return at.do(c, agentpb.Action_ACTION_RESUME, pids, time.Duration(timeout), asJSON)
 			}
 			backend, err := openBackend(c, name, dir, pids)
 			if err != nil {
@@ -129,6 +155,7 @@ reaches the GPU.`,
 	c.Flags().StringVar(&name, "backend", "auto", "what pauses the processes: shim, driver, hybrid, which is both, or auto: the most that all of them can bear")
 	durationVar(c.Flags(), &timeout, "timeout", "how long the memory may take to be restored")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a process, each on a line")
+	at.flags(c)
 	return c
 }
 
@@ -166,8 +193,8 @@ func callProgram() string {
 }
 
 // processes reads process IDs.
-func processes(c *cobra.Command, args []string) ([]int, error) {
-	if len(args) == 0 {
+func processes(c *cobra.Command, args []string, mayBeNone bool) ([]int, error) {
+	if len(args) == 0 && !mayBeNone {
 		return nil, badUsage(c, "expected a PID")
 	}
 	var pids []int

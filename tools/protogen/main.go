@@ -1,8 +1,8 @@
-// Command protogen writes the Go code of a protobuf file beside it, without
-// protoc: protocompile reads the file, and the generators of protobuf and gRPC,
+// Command protogen writes the Go code of a protobuf file beside it, or to another
+// folder, without protoc: protocompile reads the file, and the generators of protobuf and gRPC,
 // which tools/go.mod pins, write the code.
 //
-//	go run -C tools ./protogen ../agent/agentpb agent.proto
+//	go run -C tools ./protogen ../agent/agentpb agent.proto [OUT]
 package main
 
 import (

@@ -1,0 +1,2 @@
+// Package agentpb is the interface of the agent, made from agent.proto by make generate.
+package agentpb

@@ -1,0 +1,203 @@
+//go:build linux
+
+package agent
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/muster-sched/muster/agent/agentpb"
+	"github.com/muster-sched/muster/gpu/gputest"
+)
+
+// TestMain is also the agent that the tests start, and kill, as a process.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("MUSTER_TEST_AGENT"); dir != "" {
+		if err := serveIn(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	gputest.Main(m)
+}
+
+func certificates(dir string) (agent, client TLS) {
+	at := func(name string) string { return filepath.Join(dir, "certs", name) }
+	return TLS{at("agent.crt"), at("agent.key"), at("ca.crt")}, TLS{at("client.crt"), at("client.key"), at("ca.crt")}
+}
+
+func serveIn(dir string) error {
+	a, err := Open(Options{Node: "n", StateDir: filepath.Join(dir, "state"), GPUDir: filepath.Join(dir, "gpu"), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(l.Addr())
+	files, _ := certificates(dir)
+	return a.Serve(context.Background(), l, files, []string{"muster"})
+}
+
+// started is an agent as a process, and a client of it.
+type started struct {
+	c *exec.Cmd
+	*Client
+}
+
+func start(t *testing.T, dir string) started {
+	t.Helper()
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), "MUSTER_TEST_AGENT="+dir)
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() {
+		t.Fatal("the agent ended")
+	}
+	_, files := certificates(dir)
+	client, err := Dial(lines.Text(), "", files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := started{c, client}
+	t.Cleanup(s.kill)
+	return s
+}
+
+// kill is kill -9.
+func (s started) kill() {
+	s.c.Process.Kill()
+	s.c.Wait()
+	s.Close()
+}
+
+// An agent is killed at random instants while it pauses and resumes two real programs.
+// The next one ends what it began, for both programs, and no byte of their memory changes.
+func TestKilledAgent(t *testing.T) {
+	dir := t.TempDir()
+	if err := WriteCertificates(filepath.Join(dir, "certs"), []string{"127.0.0.1"}, "muster"); err != nil {
+		t.Fatal(err)
+	}
+	n := gputest.NewNode(t, 64)
+	n.Dir = filepath.Join(dir, "gpu", "pod-1")
+	if err := os.MkdirAll(n.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const size = 24 << 20
+	programs := []*gputest.Program{n.Start(t), n.Start(t)}
+	var sums []string
+	for _, p := range programs {
+		p.Do("alloc %d", size)
+		sums = append(sums, p.Do("sum 0 %d", size))
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	rounds, second := 8, 0
+	for round := range rounds {
+		for _, action := range []agentpb.Action{pause, resume} {
+			r := request(fmt.Sprintf("%s-%d", name(action), round), action)
+			r.Pod = "pod-1"
+			first := start(t, dir)
+			go first.Run(context.Background(), r)
+			time.Sleep(time.Duration(random.IntN(40)) * time.Millisecond) // any instant will do
+			first.kill()
+			next := start(t, dir)
+			op, err := next.Run(t.Context(), r)
+			if err != nil || op.State != agentpb.State_STATE_SUCCEEDED || len(op.Pids) != 2 {
+				t.Fatalf("%s: %v %v", r.Id, op, err)
+			}
+			if op.Attempts > 1 {
+				second++
+			}
+			want := agentpb.Phase_PHASE_SAVED
+			if action == resume {
+				want = agentpb.Phase_PHASE_RUNNING
+			}
+			s, err := next.Status(t.Context(), &agentpb.StatusRequest{})
+			if err != nil || len(s.Processes) != 2 || s.Processes[0].Phase != want || s.Processes[1].Phase != want || s.Processes[0].Pod != "pod-1" || s.Node != "n" {
+				t.Fatalf("after %s: %v %v", r.Id, s, err)
+			}
+			next.kill()
+		}
+		for i, p := range programs {
+			if got := p.Do("sum 0 %d", size); got != sums[i] {
+				t.Fatalf("round %d: program %d has %s; before %s", round, i, got, sums[i])
+			}
+		}
+	}
+	t.Logf("%d of %d operations needed a second agent", second, 2*rounds)
+}
+
+// Only clients with a certificate of the authority, and of a name that the agent obeys, are let in.
+func TestClientsWithoutPermission(t *testing.T) {
+	dir, other, stranger := t.TempDir(), t.TempDir(), t.TempDir()
+	for at, client := range map[string]string{dir: "muster", other: "muster", stranger: "someone"} {
+		if err := WriteCertificates(filepath.Join(at, "certs"), []string{"127.0.0.1"}, client); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := newMachine(1, "Running")
+	a := m.agent(t)
+	serve := func(files TLS) string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- a.Serve(ctx, l, files, []string{"muster"}) }()
+		t.Cleanup(func() { cancel(); <-done })
+		return l.Addr().String()
+	}
+	call := func(address string, files TLS) error {
+		c, err := Dial(address, "", files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, err = c.Status(t.Context(), &agentpb.StatusRequest{})
+		return err
+	}
+	own, client := certificates(dir)
+	address := serve(own)
+	if err := call(address, client); err != nil {
+		t.Errorf("the client: %v", err)
+	}
+	_, foreign := certificates(other)
+	if err := call(address, TLS{foreign.Cert, foreign.Key, client.CA}); status.Code(err) != codes.Unavailable {
+		t.Errorf("a client of another authority: %v", err)
+	}
+	if err := call(address, foreign); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("an agent of another authority: %v", err)
+	}
+	if err := call(address, TLS{own.Cert, own.Key, own.CA}); status.Code(err) != codes.Unavailable {
+		t.Errorf("the agent's own certificate, which is for servers: %v", err)
+	}
+	theirs, they := certificates(stranger)
+	if err := call(serve(theirs), they); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "someone") {
+		t.Errorf("a client with another name: %v", err)
+	}
+	if err := WriteCertificates(filepath.Join(dir, "certs"), []string{"x"}, "muster"); err == nil || !strings.Contains(err.Error(), "exists") {
+		t.Errorf("certificates over others: %v", err)
+	}
+}
