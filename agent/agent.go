@@ -60,6 +60,7 @@ type Agent struct {
 
 	mu         sync.Mutex
 	operations map[string]*operation
+	parts      map[string]*part // of jobs that are paused over several nodes, while a request is obeyed
 }
 
 type operation struct {
@@ -81,6 +82,10 @@ func Open(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := forgetParts(filepath.Join(o.StateDir, "jobs")); err != nil {
+		files.close()
+		return nil, err
+	}
 	a, err := open(o, files)
 	if err != nil {
 		files.close()
@@ -92,7 +97,7 @@ func open(o Options, records records) (*Agent, error) {
 	if o.Open == nil {
 		o.Open = func(dir string) checkpoint.Local { return &checkpoint.Shim{Dir: dir, Lease: lease} }
 	}
-	a := &Agent{o: o, records: records, operations: map[string]*operation{}}
+	a := &Agent{o: o, records: records, operations: map[string]*operation{}, parts: map[string]*part{}}
 	a.ctx, a.stop = context.WithCancelCause(context.Background())
 	known, err := records.all()
 	if err != nil {
@@ -195,9 +200,13 @@ func valid(r *agentpb.RunRequest) error {
 	case !r.Deadline.IsValid():
 		return status.Error(codes.InvalidArgument, "deadline: expected a time; found none")
 	}
-	for i, pid := range r.Pids {
-		if pid <= 0 || slices.Contains(r.Pids[:i], pid) {
-			return status.Errorf(codes.InvalidArgument, "pids: expected IDs of processes, each once; found %v", r.Pids)
+	return validPIDs(r.Pids)
+}
+
+func validPIDs(pids []int32) error {
+	for i, pid := range pids {
+		if pid <= 0 || slices.Contains(pids[:i], pid) {
+			return status.Errorf(codes.InvalidArgument, "pids: expected IDs of processes, each once; found %v", pids)
 		}
 	}
 	return nil

@@ -162,16 +162,16 @@ func request(id string, action agentpb.Action, pids ...int32) *agentpb.RunReques
 }
 
 const (
-	pause  = agentpb.Action_ACTION_PAUSE
-	resume = agentpb.Action_ACTION_RESUME
+	actPause  = agentpb.Action_ACTION_PAUSE
+	actResume = agentpb.Action_ACTION_RESUME
 )
 
 // An agent that dies before any of its acts, on the processes or on its records, is
 // followed by one that ends the operation. Whoever repeats the call sees how it ended.
 func TestDeathAtAnyInstant(t *testing.T) {
-	for _, action := range []agentpb.Action{pause, resume} {
+	for _, action := range []agentpb.Action{actPause, actResume} {
 		from, to := checkpoint.Running, checkpoint.Saved
-		if action == resume {
+		if action == actResume {
 			from, to = to, from
 		}
 		begun := 0
@@ -207,7 +207,7 @@ func TestDeathOfRankAndAgent(t *testing.T) {
 		m := newMachine(3, checkpoint.Running)
 		m.left = calls
 		first := m.agent(t)
-		r := request("a", pause, 1, 2, 3)
+		r := request("a", actPause, 1, 2, 3)
 		first.Run(t.Context(), r)
 		ended := m.disk["a"].GetOperation().GetState() == agentpb.State_STATE_SUCCEEDED
 		first.Close()
@@ -231,7 +231,7 @@ func TestDeadlinePassesWithoutAgent(t *testing.T) {
 		m.phases[3], m.kept[3] = checkpoint.Saved, true
 		m.left = calls
 		first := m.agent(t)
-		first.Run(t.Context(), request("a", pause, 1, 2, 3))
+		first.Run(t.Context(), request("a", actPause, 1, 2, 3))
 		first.Close()
 		m.left = 1 << 30
 		record := m.disk["a"]
@@ -253,7 +253,7 @@ func TestLeasesEndWhatNoAgentEnds(t *testing.T) {
 		m := newMachine(3, checkpoint.Running)
 		m.left = calls
 		a := m.agent(t)
-		op, _ := a.Run(t.Context(), request("a", pause, 1, 2, 3))
+		op, _ := a.Run(t.Context(), request("a", actPause, 1, 2, 3))
 		a.Close()
 		m.leasesEnd()
 		if op.GetState() == agentpb.State_STATE_SUCCEEDED && !m.is(checkpoint.Saved) {
@@ -265,12 +265,12 @@ func TestLeasesEndWhatNoAgentEnds(t *testing.T) {
 func TestSameIDIsSameOperation(t *testing.T) {
 	m := newMachine(2, checkpoint.Running)
 	a := m.agent(t)
-	r := request("a", pause, 1, 2)
+	r := request("a", actPause, 1, 2)
 	first, err := a.Run(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Run(t.Context(), request("b", resume, 1, 2)); err != nil {
+	if _, err := a.Run(t.Context(), request("b", actResume, 1, 2)); err != nil {
 		t.Fatal(err)
 	}
 	again, err := a.Run(t.Context(), r)
@@ -278,9 +278,9 @@ func TestSameIDIsSameOperation(t *testing.T) {
 		t.Errorf("the call again: %v %v, first %v; processes %v", again, err, first, m.phases)
 	}
 	for what, other := range map[string]*agentpb.RunRequest{
-		"action": {Id: "a", Action: resume, Pids: r.Pids, Deadline: r.Deadline},
-		"pids":   {Id: "a", Action: pause, Pids: []int32{1}, Deadline: r.Deadline},
-		"pod":    {Id: "a", Action: pause, Pids: r.Pids, Pod: "p", Deadline: r.Deadline},
+		"action": {Id: "a", Action: actResume, Pids: r.Pids, Deadline: r.Deadline},
+		"pids":   {Id: "a", Action: actPause, Pids: []int32{1}, Deadline: r.Deadline},
+		"pod":    {Id: "a", Action: actPause, Pids: r.Pids, Pod: "p", Deadline: r.Deadline},
 	} {
 		if _, err := a.Run(t.Context(), other); status.Code(err) != codes.AlreadyExists {
 			t.Errorf("another %s with the same ID: %v", what, err)
@@ -297,18 +297,18 @@ func TestRefusedRequests(t *testing.T) {
 		code codes.Code
 		text string
 	}{
-		{&agentpb.RunRequest{Id: "../a", Action: pause, Deadline: soon}, codes.InvalidArgument, "id: expected"},
-		{&agentpb.RunRequest{Action: pause, Deadline: soon}, codes.InvalidArgument, "id: expected"},
+		{&agentpb.RunRequest{Id: "../a", Action: actPause, Deadline: soon}, codes.InvalidArgument, "id: expected"},
+		{&agentpb.RunRequest{Action: actPause, Deadline: soon}, codes.InvalidArgument, "id: expected"},
 		{&agentpb.RunRequest{Id: "a", Deadline: soon}, codes.InvalidArgument, "action: expected"},
-		{&agentpb.RunRequest{Id: "a", Action: pause}, codes.InvalidArgument, "deadline: expected"},
-		{&agentpb.RunRequest{Id: "a", Action: pause, Pod: "..", Deadline: soon}, codes.InvalidArgument, "pod: expected"},
-		{&agentpb.RunRequest{Id: "a", Action: pause, Pod: "a/b", Deadline: soon}, codes.InvalidArgument, "pod: expected"},
-		{&agentpb.RunRequest{Id: "a", Action: pause, Pids: []int32{1, 1}, Deadline: soon}, codes.InvalidArgument, "pids: expected"},
-		{&agentpb.RunRequest{Id: "a", Action: pause, Pids: []int32{-1}, Deadline: soon}, codes.InvalidArgument, "pids: expected"},
-		{&agentpb.RunRequest{Id: "a", Action: pause, Pids: []int32{7}, Deadline: soon}, codes.NotFound, "process 7"},
-		{&agentpb.RunRequest{Id: "a", Action: pause, Deadline: soon}, codes.NotFound, "no process"},
-		{&agentpb.RunRequest{Id: "a", Action: pause, Pids: []int32{1}, Deadline: timestamppb.New(time.Now().Add(-time.Second))}, codes.DeadlineExceeded, "has passed"},
-		{&agentpb.RunRequest{Id: "a", Action: pause, Pids: []int32{1}, Deadline: timestamppb.New(time.Now().Add(25 * time.Hour))}, codes.InvalidArgument, "at most 24h"},
+		{&agentpb.RunRequest{Id: "a", Action: actPause}, codes.InvalidArgument, "deadline: expected"},
+		{&agentpb.RunRequest{Id: "a", Action: actPause, Pod: "..", Deadline: soon}, codes.InvalidArgument, "pod: expected"},
+		{&agentpb.RunRequest{Id: "a", Action: actPause, Pod: "a/b", Deadline: soon}, codes.InvalidArgument, "pod: expected"},
+		{&agentpb.RunRequest{Id: "a", Action: actPause, Pids: []int32{1, 1}, Deadline: soon}, codes.InvalidArgument, "pids: expected"},
+		{&agentpb.RunRequest{Id: "a", Action: actPause, Pids: []int32{-1}, Deadline: soon}, codes.InvalidArgument, "pids: expected"},
+		{&agentpb.RunRequest{Id: "a", Action: actPause, Pids: []int32{7}, Deadline: soon}, codes.NotFound, "process 7"},
+		{&agentpb.RunRequest{Id: "a", Action: actPause, Deadline: soon}, codes.NotFound, "no process"},
+		{&agentpb.RunRequest{Id: "a", Action: actPause, Pids: []int32{1}, Deadline: timestamppb.New(time.Now().Add(-time.Second))}, codes.DeadlineExceeded, "has passed"},
+		{&agentpb.RunRequest{Id: "a", Action: actPause, Pids: []int32{1}, Deadline: timestamppb.New(time.Now().Add(25 * time.Hour))}, codes.InvalidArgument, "at most 24h"},
 	} {
 		if _, err := a.Run(t.Context(), c.r); status.Code(err) != c.code || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%v: %v; expected %v with %q", c.r, err, c.code, c.text)
@@ -318,7 +318,7 @@ func TestRefusedRequests(t *testing.T) {
 		t.Errorf("refused requests left %v, processes %v", m.disk, m.phases)
 	}
 	m.full = true
-	if _, err := a.Run(t.Context(), request("a", pause, 1)); status.Code(err) != codes.Internal || !m.is(checkpoint.Running) {
+	if _, err := a.Run(t.Context(), request("a", actPause, 1)); status.Code(err) != codes.Internal || !m.is(checkpoint.Running) {
 		t.Errorf("with a full disk: %v, processes %v", err, m.phases)
 	}
 }
@@ -330,7 +330,7 @@ func TestCancel(t *testing.T) {
 	a := m.agent(t)
 	answers := make(chan *agentpb.Operation)
 	go func() {
-		op, _ := a.Run(context.Background(), request("a", pause, 1, 2))
+		op, _ := a.Run(context.Background(), request("a", actPause, 1, 2))
 		answers <- op
 	}()
 	for {
@@ -338,10 +338,10 @@ func TestCancel(t *testing.T) {
 			break
 		}
 	}
-	if _, err := a.Run(t.Context(), request("b", resume, 2, 3)); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), `"a" (pause)`) {
+	if _, err := a.Run(t.Context(), request("b", actResume, 2, 3)); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), `"a" (pause)`) {
 		t.Errorf("a second operation on process 2: %v", err)
 	}
-	if op, err := a.Run(t.Context(), request("c", pause, 3)); err != nil || op.State != agentpb.State_STATE_SUCCEEDED {
+	if op, err := a.Run(t.Context(), request("c", actPause, 3)); err != nil || op.State != agentpb.State_STATE_SUCCEEDED {
 		t.Errorf("an operation on process 3: %v %v", op, err)
 	}
 	if s, err := a.Status(t.Context(), nil); err != nil || len(s.Operations) != 1 || s.Operations[0].Id != "a" {
@@ -368,7 +368,7 @@ func TestStopAndStart(t *testing.T) {
 	m.stuck = 1
 	a := m.agent(t)
 	failed := make(chan error)
-	r := request("a", pause, 1, 2)
+	r := request("a", actPause, 1, 2)
 	go func() {
 		_, err := a.Run(context.Background(), r)
 		failed <- err
@@ -394,7 +394,7 @@ func TestOldOperationsAreForgotten(t *testing.T) {
 	m := newMachine(1, checkpoint.Running)
 	a := m.agent(t)
 	for _, id := range []string{"ended-and-late", "ended", "late"} {
-		if _, err := a.Run(t.Context(), request(id, pause, 1)); err != nil {
+		if _, err := a.Run(t.Context(), request(id, actPause, 1)); err != nil {
 			t.Fatal(err)
 		}
 		op := a.operations[id].record.Operation
@@ -405,7 +405,7 @@ func TestOldOperationsAreForgotten(t *testing.T) {
 			op.Deadline = timestamppb.New(time.Now().Add(-time.Second))
 		}
 	}
-	if _, err := a.Run(t.Context(), request("new", pause, 1)); err != nil {
+	if _, err := a.Run(t.Context(), request("new", actPause, 1)); err != nil {
 		t.Fatal(err)
 	}
 	if got := slices.Sorted(maps.Keys(m.disk)); !slices.Equal(got, []string{"ended", "late", "new"}) {
@@ -428,7 +428,7 @@ func TestFiles(t *testing.T) {
 	var want []*agentpb.Record
 	for i := range 3 {
 		id := fmt.Sprintf("op-%d", i)
-		r := &agentpb.Record{Request: request(id, pause, 1), Operation: &agentpb.Operation{Id: id, State: agentpb.State_STATE_ACTING}, Paused: []int32{int32(i)}}
+		r := &agentpb.Record{Request: request(id, actPause, 1), Operation: &agentpb.Operation{Id: id, State: agentpb.State_STATE_ACTING}, Paused: []int32{int32(i)}}
 		if err := f.put(r); err != nil {
 			t.Fatal(err)
 		}

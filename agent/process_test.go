@@ -18,6 +18,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/muster-sched/muster/agent/agentpb"
 	"github.com/muster-sched/muster/gpu/gputest"
@@ -114,7 +115,7 @@ func TestKilledAgent(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	rounds, second := 8, 0
 	for round := range rounds {
-		for _, action := range []agentpb.Action{pause, resume} {
+		for _, action := range []agentpb.Action{actPause, actResume} {
 			r := request(fmt.Sprintf("%s-%d", name(action), round), action)
 			r.Pod = "pod-1"
 			first := start(t, dir)
@@ -130,7 +131,7 @@ func TestKilledAgent(t *testing.T) {
 				second++
 			}
 			want := agentpb.Phase_PHASE_SAVED
-			if action == resume {
+			if action == actResume {
 				want = agentpb.Phase_PHASE_RUNNING
 			}
 			s, err := next.Status(t.Context(), &agentpb.StatusRequest{})
@@ -199,5 +200,67 @@ func TestClientsWithoutPermission(t *testing.T) {
 	}
 	if err := WriteCertificates(filepath.Join(dir, "certs"), []string{"x"}, "muster"); err == nil || !strings.Contains(err.Error(), "exists") {
 		t.Errorf("certificates over others: %v", err)
+	}
+}
+
+// A request of an older decision is refused, by the next agent, too; an unusable one changes nothing.
+func TestAdvance(t *testing.T) {
+	m := newMachine(2, "Running")
+	dir := t.TempDir()
+	next := func() *Agent {
+		a := m.agent(t)
+		a.o.StateDir = dir
+		return a
+	}
+	if err := forgetParts(filepath.Join(dir, "jobs")); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(epoch uint64, goal string) *agentpb.AdvanceRequest {
+		return &agentpb.AdvanceRequest{Job: "j", Pod: "p", Pids: []int32{1, 2}, Epoch: epoch, Goal: goal, Lease: durationpb.New(time.Minute)}
+	}
+	a := next()
+	for what, r := range map[string]*agentpb.AdvanceRequest{
+		"job: ":   {Job: "a@b", Pids: []int32{1}, Epoch: 1, Goal: "Gate", Lease: durationpb.New(1)},
+		"pod: ":   {Job: "j", Pod: "../x", Pids: []int32{1}, Epoch: 1, Goal: "Gate", Lease: durationpb.New(1)},
+		"pids: ":  {Job: "j", Epoch: 1, Goal: "Gate", Lease: durationpb.New(1)},
+		"epoch: ": {Job: "j", Pids: []int32{1}, Goal: "Gate", Lease: durationpb.New(1)},
+		"goal: ":  {Job: "j", Pids: []int32{1}, Epoch: 1, Goal: "None", Lease: durationpb.New(1)},
+		"lease: ": {Job: "j", Pids: []int32{1}, Epoch: 1, Goal: "Gate"},
+	} {
+		if _, err := a.Advance(t.Context(), r); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for epoch, goal := range []string{"", "Gate", "Save", "Keep"} {
+		if epoch == 0 {
+			continue
+		}
+		if reply, err := a.Advance(t.Context(), ask(uint64(epoch), goal)); err != nil || reply.Outcome != "Reached" || reply.Epoch != uint64(epoch) {
+			t.Fatalf("%s: %v %v; processes %v", goal, reply, err, m.phases)
+		}
+	}
+	if !m.is("Saved") {
+		t.Errorf("processes %v, kept %v", m.phases, m.kept)
+	}
+	a.Close()
+	a = next()
+	if reply, err := a.Advance(t.Context(), ask(2, "Save")); err != nil || reply.Outcome != "Stale" || reply.Epoch != 3 || !m.is("Saved") {
+		t.Errorf("an older decision: %v %v; processes %v", reply, err, m.phases)
+	}
+	if reply, err := a.Advance(t.Context(), ask(4, "Release")); err != nil || reply.Outcome != "Reached" || !m.is("Running") {
+		t.Errorf("release: %v %v; processes %v", reply, err, m.phases)
+	}
+	if len(a.parts) != 0 {
+		t.Errorf("%d parts are left", len(a.parts))
+	}
+	old := filepath.Join(dir, "jobs", "j@p.json")
+	if err := os.Chtimes(old, time.Time{}, time.Now().Add(-2*partsKept)); err != nil {
+		t.Fatal(err)
+	}
+	if err := forgetParts(filepath.Join(dir, "jobs")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(old); !os.IsNotExist(err) {
+		t.Errorf("an old decision is still remembered: %v", err)
 	}
 }

@@ -35,6 +35,10 @@ func (s service) Cancel(ctx context.Context, r *agentpb.CancelRequest) (*agentpb
 	return s.Agent.Cancel(ctx, r)
 }
 
+func (s service) Advance(ctx context.Context, r *agentpb.AdvanceRequest) (*agentpb.AdvanceReply, error) {
+	return s.Agent.Advance(ctx, r)
+}
+
 func (s service) Status(ctx context.Context, r *agentpb.StatusRequest) (*agentpb.NodeStatus, error) {
 	return s.Agent.Status(ctx, r)
 }

@@ -11,6 +11,7 @@ package agentpb
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -654,6 +655,158 @@ func (x *NodeStatus) GetOperations() []*Operation {
 	return nil
 }
 
+type AdvanceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the coordinator, in the form of an operation's ID.
+	Job string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	// The job's processes on this node: their pod and PIDs.
+	Pod  string  `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
+	Pids []int32 `protobuf:"varint,3,rep,packed,name=pids,proto3" json:"pids,omitempty"`
+	// The decision: a higher epoch is a newer one.
+	Epoch uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Gate, Save, Keep, Restore or Release.
+	Goal string `protobuf:"bytes,5,opt,name=goal,proto3" json:"goal,omitempty"`
+	// After what time a process that is not kept goes on by itself.
+	Lease         *durationpb.Duration `protobuf:"bytes,6,opt,name=lease,proto3" json:"lease,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdvanceRequest) Reset() {
+	*x = AdvanceRequest{}
+	mi := &file_agent_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdvanceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdvanceRequest) ProtoMessage() {}
+
+func (x *AdvanceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdvanceRequest.ProtoReflect.Descriptor instead.
+func (*AdvanceRequest) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *AdvanceRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *AdvanceRequest) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
+func (x *AdvanceRequest) GetPids() []int32 {
+	if x != nil {
+		return x.Pids
+	}
+	return nil
+}
+
+func (x *AdvanceRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *AdvanceRequest) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *AdvanceRequest) GetLease() *durationpb.Duration {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+type AdvanceReply struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the request; of a Stale one, the epoch that the node obeys.
+	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Reached, Late, Open, Failed, Gone or Stale.
+	Outcome string `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// Of what failed, for people.
+	Detail        string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdvanceReply) Reset() {
+	*x = AdvanceReply{}
+	mi := &file_agent_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdvanceReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdvanceReply) ProtoMessage() {}
+
+func (x *AdvanceReply) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdvanceReply.ProtoReflect.Descriptor instead.
+func (*AdvanceReply) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *AdvanceReply) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *AdvanceReply) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *AdvanceReply) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
 // Record is what the agent keeps of an operation on disk. It is no part of the
 // interface.
 type Record struct {
@@ -668,7 +821,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_agent_proto_msgTypes[7]
+	mi := &file_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -680,7 +833,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[7]
+	mi := &file_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -693,7 +846,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{7}
+	return file_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Record) GetRequest() *RunRequest {
@@ -721,7 +874,7 @@ var File_agent_proto protoreflect.FileDescriptor
 
 const file_agent_proto_rawDesc = "" +
 	"\n" +
-	"\vagent.proto\x12\x0fmuster.agent.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xab\x01\n" +
+	"\vagent.proto\x12\x0fmuster.agent.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xab\x01\n" +
 	"\n" +
 	"RunRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12/\n" +
@@ -760,7 +913,18 @@ const file_agent_proto_rawDesc = "" +
 	"\tprocesses\x18\x02 \x03(\v2\x18.muster.agent.v1.ProcessR\tprocesses\x12:\n" +
 	"\n" +
 	"operations\x18\x03 \x03(\v2\x1a.muster.agent.v1.OperationR\n" +
-	"operations\"\x91\x01\n" +
+	"operations\"\xa3\x01\n" +
+	"\x0eAdvanceRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x10\n" +
+	"\x03pod\x18\x02 \x01(\tR\x03pod\x12\x12\n" +
+	"\x04pids\x18\x03 \x03(\x05R\x04pids\x12\x14\n" +
+	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x12\n" +
+	"\x04goal\x18\x05 \x01(\tR\x04goal\x12/\n" +
+	"\x05lease\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"V\n" +
+	"\fAdvanceReply\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n" +
+	"\aoutcome\x18\x02 \x01(\tR\aoutcome\x12\x16\n" +
+	"\x06detail\x18\x03 \x01(\tR\x06detail\"\x91\x01\n" +
 	"\x06Record\x125\n" +
 	"\arequest\x18\x01 \x01(\v2\x1b.muster.agent.v1.RunRequestR\arequest\x128\n" +
 	"\toperation\x18\x02 \x01(\v2\x1a.muster.agent.v1.OperationR\toperation\x12\x16\n" +
@@ -778,11 +942,12 @@ const file_agent_proto_rawDesc = "" +
 	"\x11PHASE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rPHASE_RUNNING\x10\x01\x12\x0f\n" +
 	"\vPHASE_GATED\x10\x02\x12\x0f\n" +
-	"\vPHASE_SAVED\x10\x032\x94\x02\n" +
+	"\vPHASE_SAVED\x10\x032\xdf\x02\n" +
 	"\x05Agent\x12>\n" +
 	"\x03Run\x12\x1b.muster.agent.v1.RunRequest\x1a\x1a.muster.agent.v1.Operation\x12>\n" +
 	"\x03Get\x12\x1b.muster.agent.v1.GetRequest\x1a\x1a.muster.agent.v1.Operation\x12D\n" +
-	"\x06Cancel\x12\x1e.muster.agent.v1.CancelRequest\x1a\x1a.muster.agent.v1.Operation\x12E\n" +
+	"\x06Cancel\x12\x1e.muster.agent.v1.CancelRequest\x1a\x1a.muster.agent.v1.Operation\x12I\n" +
+	"\aAdvance\x12\x1f.muster.agent.v1.AdvanceRequest\x1a\x1d.muster.agent.v1.AdvanceReply\x12E\n" +
 	"\x06Status\x12\x1e.muster.agent.v1.StatusRequest\x1a\x1b.muster.agent.v1.NodeStatusB.Z,github.com/muster-sched/muster/agent/agentpbb\x06proto3"
 
 var (
@@ -798,7 +963,7 @@ func file_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_agent_proto_goTypes = []any{
 	(Action)(0),                   // 0: muster.agent.v1.Action
 	(State)(0),                    // 1: muster.agent.v1.State
@@ -810,35 +975,41 @@ var file_agent_proto_goTypes = []any{
 	(*Operation)(nil),             // 7: muster.agent.v1.Operation
 	(*Process)(nil),               // 8: muster.agent.v1.Process
 	(*NodeStatus)(nil),            // 9: muster.agent.v1.NodeStatus
-	(*Record)(nil),                // 10: muster.agent.v1.Record
-	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
+	(*AdvanceRequest)(nil),        // 10: muster.agent.v1.AdvanceRequest
+	(*AdvanceReply)(nil),          // 11: muster.agent.v1.AdvanceReply
+	(*Record)(nil),                // 12: muster.agent.v1.Record
+	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 14: google.protobuf.Duration
 }
 var file_agent_proto_depIdxs = []int32{
 	0,  // 0: muster.agent.v1.RunRequest.action:type_name -> muster.agent.v1.Action
-	11, // 1: muster.agent.v1.RunRequest.deadline:type_name -> google.protobuf.Timestamp
+	13, // 1: muster.agent.v1.RunRequest.deadline:type_name -> google.protobuf.Timestamp
 	0,  // 2: muster.agent.v1.Operation.action:type_name -> muster.agent.v1.Action
-	11, // 3: muster.agent.v1.Operation.deadline:type_name -> google.protobuf.Timestamp
+	13, // 3: muster.agent.v1.Operation.deadline:type_name -> google.protobuf.Timestamp
 	1,  // 4: muster.agent.v1.Operation.state:type_name -> muster.agent.v1.State
-	11, // 5: muster.agent.v1.Operation.began:type_name -> google.protobuf.Timestamp
-	11, // 6: muster.agent.v1.Operation.ended:type_name -> google.protobuf.Timestamp
+	13, // 5: muster.agent.v1.Operation.began:type_name -> google.protobuf.Timestamp
+	13, // 6: muster.agent.v1.Operation.ended:type_name -> google.protobuf.Timestamp
 	2,  // 7: muster.agent.v1.Process.phase:type_name -> muster.agent.v1.Phase
 	8,  // 8: muster.agent.v1.NodeStatus.processes:type_name -> muster.agent.v1.Process
 	7,  // 9: muster.agent.v1.NodeStatus.operations:type_name -> muster.agent.v1.Operation
-	3,  // 10: muster.agent.v1.Record.request:type_name -> muster.agent.v1.RunRequest
-	7,  // 11: muster.agent.v1.Record.operation:type_name -> muster.agent.v1.Operation
-	3,  // 12: muster.agent.v1.Agent.Run:input_type -> muster.agent.v1.RunRequest
-	4,  // 13: muster.agent.v1.Agent.Get:input_type -> muster.agent.v1.GetRequest
-	5,  // 14: muster.agent.v1.Agent.Cancel:input_type -> muster.agent.v1.CancelRequest
-	6,  // 15: muster.agent.v1.Agent.Status:input_type -> muster.agent.v1.StatusRequest
-	7,  // 16: muster.agent.v1.Agent.Run:output_type -> muster.agent.v1.Operation
-	7,  // 17: muster.agent.v1.Agent.Get:output_type -> muster.agent.v1.Operation
-	7,  // 18: muster.agent.v1.Agent.Cancel:output_type -> muster.agent.v1.Operation
-	9,  // 19: muster.agent.v1.Agent.Status:output_type -> muster.agent.v1.NodeStatus
-	16, // [16:20] is the sub-list for method output_type
-	12, // [12:16] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	14, // 10: muster.agent.v1.AdvanceRequest.lease:type_name -> google.protobuf.Duration
+	3,  // 11: muster.agent.v1.Record.request:type_name -> muster.agent.v1.RunRequest
+	7,  // 12: muster.agent.v1.Record.operation:type_name -> muster.agent.v1.Operation
+	3,  // 13: muster.agent.v1.Agent.Run:input_type -> muster.agent.v1.RunRequest
+	4,  // 14: muster.agent.v1.Agent.Get:input_type -> muster.agent.v1.GetRequest
+	5,  // 15: muster.agent.v1.Agent.Cancel:input_type -> muster.agent.v1.CancelRequest
+	10, // 16: muster.agent.v1.Agent.Advance:input_type -> muster.agent.v1.AdvanceRequest
+	6,  // 17: muster.agent.v1.Agent.Status:input_type -> muster.agent.v1.StatusRequest
+	7,  // 18: muster.agent.v1.Agent.Run:output_type -> muster.agent.v1.Operation
+	7,  // 19: muster.agent.v1.Agent.Get:output_type -> muster.agent.v1.Operation
+	7,  // 20: muster.agent.v1.Agent.Cancel:output_type -> muster.agent.v1.Operation
+	11, // 21: muster.agent.v1.Agent.Advance:output_type -> muster.agent.v1.AdvanceReply
+	9,  // 22: muster.agent.v1.Agent.Status:output_type -> muster.agent.v1.NodeStatus
+	18, // [18:23] is the sub-list for method output_type
+	13, // [13:18] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -852,7 +1023,7 @@ func file_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,10 +21,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Agent_Run_FullMethodName    = "/muster.agent.v1.Agent/Run"
-	Agent_Get_FullMethodName    = "/muster.agent.v1.Agent/Get"
-	Agent_Cancel_FullMethodName = "/muster.agent.v1.Agent/Cancel"
-	Agent_Status_FullMethodName = "/muster.agent.v1.Agent/Status"
+	Agent_Run_FullMethodName     = "/muster.agent.v1.Agent/Run"
+	Agent_Get_FullMethodName     = "/muster.agent.v1.Agent/Get"
+	Agent_Cancel_FullMethodName  = "/muster.agent.v1.Agent/Cancel"
+	Agent_Advance_FullMethodName = "/muster.agent.v1.Agent/Advance"
+	Agent_Status_FullMethodName  = "/muster.agent.v1.Agent/Status"
 )
 
 // AgentClient is the client API for Agent service.
@@ -50,6 +51,12 @@ type AgentClient interface {
 	// A pause that is given up lets all processes go on. One that has ended stays
 	// as it is. Errors: NOT_FOUND.
 	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*Operation, error)
+	// Advance leads the processes of a job on this node to the goal that the
+	// coordinator of a pause over several nodes has decided (docs/adr/0026), and
+	// returns when they are there or cannot get there. Errors: INVALID_ARGUMENT;
+	// FAILED_PRECONDITION if a request for other processes of the job and pod is
+	// being obeyed. A call can be repeated; an older decision is refused as Stale.
+	Advance(ctx context.Context, in *AdvanceRequest, opts ...grpc.CallOption) (*AdvanceReply, error)
 	// Status returns what the node has.
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*NodeStatus, error)
 }
@@ -92,6 +99,16 @@ func (c *agentClient) Cancel(ctx context.Context, in *CancelRequest, opts ...grp
 	return out, nil
 }
 
+func (c *agentClient) Advance(ctx context.Context, in *AdvanceRequest, opts ...grpc.CallOption) (*AdvanceReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AdvanceReply)
+	err := c.cc.Invoke(ctx, Agent_Advance_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *agentClient) Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*NodeStatus, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(NodeStatus)
@@ -125,6 +142,12 @@ type AgentServer interface {
 	// A pause that is given up lets all processes go on. One that has ended stays
 	// as it is. Errors: NOT_FOUND.
 	Cancel(context.Context, *CancelRequest) (*Operation, error)
+	// Advance leads the processes of a job on this node to the goal that the
+	// coordinator of a pause over several nodes has decided (docs/adr/0026), and
+	// returns when they are there or cannot get there. Errors: INVALID_ARGUMENT;
+	// FAILED_PRECONDITION if a request for other processes of the job and pod is
+	// being obeyed. A call can be repeated; an older decision is refused as Stale.
+	Advance(context.Context, *AdvanceRequest) (*AdvanceReply, error)
 	// Status returns what the node has.
 	Status(context.Context, *StatusRequest) (*NodeStatus, error)
 	mustEmbedUnimplementedAgentServer()
@@ -145,6 +168,9 @@ func (UnimplementedAgentServer) Get(context.Context, *GetRequest) (*Operation, e
 }
 func (UnimplementedAgentServer) Cancel(context.Context, *CancelRequest) (*Operation, error) {
 	return nil, status.Error(codes.Unimplemented, "method Cancel not implemented")
+}
+func (UnimplementedAgentServer) Advance(context.Context, *AdvanceRequest) (*AdvanceReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Advance not implemented")
 }
 func (UnimplementedAgentServer) Status(context.Context, *StatusRequest) (*NodeStatus, error) {
 	return nil, status.Error(codes.Unimplemented, "method Status not implemented")
@@ -224,6 +250,24 @@ func _Agent_Cancel_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Agent_Advance_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AdvanceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Advance(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Advance_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Advance(ctx, req.(*AdvanceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Agent_Status_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(StatusRequest)
 	if err := dec(in); err != nil {
@@ -260,6 +304,10 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Cancel",
 			Handler:    _Agent_Cancel_Handler,
+		},
+		{
+			MethodName: "Advance",
+			Handler:    _Agent_Advance_Handler,
 		},
 		{
 			MethodName: "Status",

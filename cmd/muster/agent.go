@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -120,33 +121,50 @@ func required(c *cobra.Command, t agent.TLS) error {
 	return nil
 }
 
-// remote says at which agent a command acts, if not on this machine.
+// remote says at which agents a command acts, if not on this machine.
 type remote struct {
-	address, name, pod, id string
-	files                  agent.TLS
+	addresses, pods      []string
+	name, id, job, state string
+	files                agent.TLS
 }
 
+func (r *remote) used() bool { return len(r.addresses) > 0 }
+
 func (r *remote) flags(c *cobra.Command) {
-	c.Flags().StringVar(&r.address, "agent", "", "act through the agent of a node, HOST:PORT, instead of on this machine")
+	c.Flags().StringArrayVar(&r.addresses, "agent", nil, "act through the agent of a node, HOST:PORT, instead of on this machine; repeated, all processes of all nodes are one job")
 	c.Flags().StringVar(&r.name, "agent-name", "", "with --agent: the name in the agent's certificate; the host if empty")
-	c.Flags().StringVar(&r.pod, "pod", "", "with --agent: the UID of the pod whose processes are meant; all of them without PIDs")
-	c.Flags().StringVar(&r.id, "id", "", "with --agent: the ID of the operation; the same ID again is the same operation")
+	c.Flags().StringArrayVar(&r.pods, "pod", nil, "with --agent: the UID of a pod whose processes are meant; with several agents it may be repeated")
+	c.Flags().StringVar(&r.id, "id", "", "with one --agent: the ID of the operation; the same ID again is the same operation")
+	c.Flags().StringVar(&r.job, "job", "", "with several agents: the job's name, the same for each pause and resume of it")
+	c.Flags().StringVar(&r.state, "state", "", "with several agents: the file of what was decided, kept between commands; JOB.pause.json in this folder if empty")
 	tlsFlags(c, &r.files)
 }
 
-// misused says that a flag for an agent was given without one, or the reverse.
-func (r *remote) misused(c *cobra.Command) error {
-	given, others := []string{"agent-name", "pod", "id", "tls-cert", "tls-key", "tls-ca"}, "an agent: expected --agent with it"
-	if r.address != "" {
-		given, others = []string{"gpu-dir", "retries", "backend"}, "this machine: the agent has its own"
+// misused says which flags do not go together.
+func (r *remote) misused(c *cobra.Command, list bool, args []string) error {
+	others, whose := []string{"agent-name", "pod", "id", "job", "state", "tls-cert", "tls-key", "tls-ca"}, "an agent: expected --agent with it"
+	switch {
+	case list && r.used():
+		others, whose = []string{"gpu-dir", "retries", "backend", "id", "job", "state"}, "another command than --list --agent"
+	case len(r.addresses) == 1:
+		others, whose = []string{"gpu-dir", "retries", "backend", "job", "state"}, "this machine, or for several agents: one agent has its own"
+	case r.used():
+		others, whose = []string{"gpu-dir", "backend", "id"}, "this machine, or for one agent"
 	}
-	for _, flag := range given {
+	for _, flag := range others {
 		if c.Flags().Changed(flag) {
-			return badUsage(c, "--%s: it is for %s", flag, others)
+			return badUsage(c, "--%s: it is for %s", flag, whose)
 		}
 	}
-	if r.address == "" {
+	switch {
+	case !r.used():
 		return nil
+	case len(r.addresses) == 1 && len(r.pods) > 1 && !list:
+		return badUsage(c, "--pod: expected one pod with one agent; found %d", len(r.pods))
+	case len(r.addresses) > 1 && !list && r.job == "":
+		return badUsage(c, "--job: expected the job's name with several agents")
+	case len(r.addresses) > 1 && len(args) > 0:
+		return badUsage(c, "expected no PID with several agents; found %s", args[0])
 	}
 	return required(c, r.files)
 }
@@ -154,21 +172,27 @@ func (r *remote) misused(c *cobra.Command) error {
 // unreached is how long a client repeats a call that no agent answers.
 const unreached = 10 * time.Second
 
-// do runs an operation at the agent, and writes the processes as they are afterwards.
-func (r *remote) do(c *cobra.Command, action agentpb.Action, pids []int, timeout time.Duration, asJSON bool) error {
-	client, err := agent.Dial(r.address, r.name, r.files)
+// do pauses or resumes, and writes the processes as they are afterwards.
+func (r *remote) do(c *cobra.Command, action agentpb.Action, pids []int, timeout time.Duration, retries int, asJSON bool) error {
+	if len(r.addresses) > 1 {
+		return r.together(c, action, checkpoint.Options{Timeout: timeout, Retries: retries, Backoff: time.Second}, asJSON)
+	}
+	client, err := agent.Dial(r.addresses[0], r.name, r.files)
 	if err != nil {
 		return badUsage(c, "%v", err)
 	}
 	defer client.Close()
 	ctx, stop := interruptible(c)
 	defer stop()
-	id := r.id
+	id, pod := r.id, ""
 	if id == "" {
 		id = agent.NewID()
 	}
+	if len(r.pods) > 0 {
+		pod = r.pods[0]
+	}
 	began := time.Now()
-	request := &agentpb.RunRequest{Id: id, Action: action, Pod: r.pod, Deadline: timestamppb.New(began.Add(timeout))}
+	request := &agentpb.RunRequest{Id: id, Action: action, Pod: pod, Deadline: timestamppb.New(began.Add(timeout))}
 	for _, pid := range pids {
 		request.Pids = append(request.Pids, int32(pid))
 	}
@@ -199,29 +223,33 @@ func (r *remote) giveUp(ctx context.Context, client *agent.Client, id string) (*
 	return client.Cancel(limited, &agentpb.CancelRequest{Id: id})
 }
 
-// list writes what the node has.
+// list writes what the nodes have.
 func (r *remote) list(c *cobra.Command, asJSON bool) error {
-	client, err := agent.Dial(r.address, r.name, r.files)
-	if err != nil {
-		return badUsage(c, "%v", err)
-	}
-	defer client.Close()
 	ctx, stop := interruptible(c)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, unreached)
 	defer cancel()
-	s, err := client.Status(ctx, &agentpb.StatusRequest{})
-	if err != nil {
-		return r.failed(c, err, "")
+	var all []*agentpb.Process
+	for _, address := range r.addresses {
+		client, err := agent.Dial(address, r.name, r.files)
+		if err != nil {
+			return badUsage(c, "%v", err)
+		}
+		defer client.Close()
+		s, err := client.Status(ctx, &agentpb.StatusRequest{})
+		if err != nil {
+			return r.failed(c, err, "")
+		}
+		s.Processes = slices.DeleteFunc(s.Processes, func(p *agentpb.Process) bool { return len(r.pods) > 0 && !slices.Contains(r.pods, p.Pod) })
+		if len(s.Processes) == 0 && !asJSON {
+			fmt.Fprintf(c.OutOrStdout(), "No process on node %s can be paused.\n", table.Printable(s.Node))
+		}
+		all = append(all, s.Processes...)
 	}
-	if r.pod != "" {
-		s.Processes = slices.DeleteFunc(s.Processes, func(p *agentpb.Process) bool { return p.Pod != r.pod })
+	if len(all) == 0 {
+		return nil
 	}
-	if len(s.Processes) == 0 && !asJSON {
-		_, err := fmt.Fprintf(c.OutOrStdout(), "No process on node %s can be paused.\n", table.Printable(s.Node))
-		return err
-	}
-	return writeRemote(c.OutOrStdout(), s.Processes, 0, asJSON)
+	return writeRemote(c.OutOrStdout(), all, 0, asJSON)
 }
 
 // failed says what the agent refused, in words of the command line, and what to do next.
@@ -231,13 +259,13 @@ func (r *remote) failed(c *cobra.Command, err error, id string) error {
 	case codes.InvalidArgument:
 		return badUsage(c, "%s", st.Message())
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
-		text := fmt.Sprintf("agent %s: %s", r.address, st.Message())
+		text := fmt.Sprintf("agent %s: %s", strings.Join(r.addresses, ", "), st.Message())
 		if id != "" {
 			text += fmt.Sprintf("; if it began operation %s, that goes on: the same command with --id %s waits for it", id, id)
 		}
 		return errors.New(text)
 	}
-	return fmt.Errorf("agent %s: %s", r.address, st.Message())
+	return fmt.Errorf("agent %s: %s", strings.Join(r.addresses, ", "), st.Message())
 }
 
 func writeRemote(w io.Writer, all []*agentpb.Process, took time.Duration, asJSON bool) error {

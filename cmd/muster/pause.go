@@ -46,7 +46,8 @@ all go on. A rank that waits for another one cannot come to rest; the command th
 lets all go on, and tries again.
 
 With --agent the agent of another node (muster agent) does it, to all processes of the
-pod or to those named; --timeout then bounds all tries.`,
+pod or to those named; --timeout then bounds all tries. With several agents the
+processes of all nodes are one job: all are paused, or all go on.`,
 		Example: `  LD_LIBRARY_PATH=$PWD/bin/gpu MUSTER_GPU_DIR=/run/muster/gpu python train.py &
   muster pause --list
   muster pause 4711
@@ -54,19 +55,19 @@ pod or to those named; --timeout then bounds all tries.`,
   muster resume 4711
   muster pause --agent node-1:9440 --pod 5d1f… --timeout 2m --tls-cert client.crt --tls-key client.key --tls-ca ca.crt`,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := at.misused(c); err != nil {
+			if err := at.misused(c, list, args); err != nil {
 				return err
 			}
 			if list {
 				if len(args) > 0 {
 					return badUsage(c, "--list: expected no PID with it; found %s", args[0])
 				}
-				if at.address != "" {
+				if at.used() {
 					return at.list(c, asJSON)
 				}
 				return listProcesses(c, &checkpoint.Shim{Dir: dir, Lease: pauseLease}, asJSON)
 			}
-			pids, err := processes(c, args, at.address != "")
+			pids, err := processes(c, args, at.used())
 			if err != nil {
 				return err
 			}
@@ -76,8 +77,8 @@ pod or to those named; --timeout then bounds all tries.`,
 			if retries < 0 {
 				return badUsage(c, "--retries: expected 0 or more; found %d", retries)
 			}
-			if at.address != "" {
-				return at.do(c, agentpb.Action_ACTION_PAUSE, pids, time.Duration(timeout), asJSON)
+			if at.used() {
+				return at.do(c, agentpb.Action_ACTION_PAUSE, pids, time.Duration(timeout), retries, asJSON)
 			}
 			backend, err := openBackend(c, name, dir, pids)
 			if err != nil {
@@ -120,22 +121,22 @@ paused. The saved memory is compared with its checksums first: damaged memory ne
 reaches the GPU.
 
 With --agent the agent of another node (muster agent) does it, to all processes of the
-pod or to those named.`,
+pod or to those named. With several agents all go on, or all stay paused.`,
 		Example: `  muster resume 4711
   muster resume 4711 4712 --timeout 1m`,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := at.misused(c); err != nil {
+			if err := at.misused(c, false, args); err != nil {
 				return err
 			}
-			pids, err := processes(c, args, at.address != "")
+			pids, err := processes(c, args, at.used())
 			if err != nil {
 				return err
 			}
 			if timeout <= 0 {
 				return badUsage(c, "--timeout: expected more than 0; found %v", time.Duration(timeout))
 			}
-			if at.address != "" {
-				return at.do(c, agentpb.Action_ACTION_RESUME, pids, time.Duration(timeout), asJSON)
+			if at.used() {
+				return at.do(c, agentpb.Action_ACTION_RESUME, pids, time.Duration(timeout), 0, asJSON)
 			}
 			backend, err := openBackend(c, name, dir, pids)
 			if err != nil {
