@@ -30,6 +30,12 @@ func (t TLS) read() (*tls.Certificate, *x509.CertPool, error) {
 	return &cert, pool, nil
 }
 
+// Check says what is wrong with the files.
+func (t TLS) Check() error {
+	_, _, err := t.read()
+	return err
+}
+
 func (t TLS) server() (*tls.Config, error) {
 	if _, _, err := t.read(); err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -442,5 +443,68 @@ func BenchmarkGate(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.ReportMetric(ns, name+"-ns/call")
+	}
+}
+
+// Programs in containers have the same ID there. Each is found by its page from outside,
+// and its files are removed when it has ended, not before.
+func TestProgramsInContainers(t *testing.T) {
+	n := gputest.NewNode(t, 64)
+	first, second := n.Dir, t.TempDir()
+	a := n.StartContained(t)
+	n.Dir = second
+	b := n.StartContained(t)
+	if a.PID != 1 || b.PID != 1 {
+		t.Fatalf("the programs have the IDs %d and %d in their namespaces", a.PID, b.PID)
+	}
+	for _, p := range []*gputest.Program{a, b} {
+		p.Do("alloc %d", mib)
+	}
+	sums := []string{a.Do("sum 0 %d", mib), b.Do("sum 0 %d", mib)}
+	shims := []*checkpoint.Shim{{Dir: first, Lease: time.Minute}, {Dir: second, Lease: time.Minute}}
+	defer shims[0].Close()
+	defer shims[1].Close()
+	pause(t, shims[0], 1)
+	if phase, err := shims[1].Phase(1); phase != checkpoint.Running || err != nil {
+		t.Errorf("the other one is %s, %v", phase, err)
+	}
+	// Seen from a third container nothing is known about them, and nothing is removed.
+	if unshare, err := exec.LookPath("unshare"); err == nil {
+		c := exec.Command(unshare, "--pid", "--fork", "--mount-proc", os.Args[0], "-test.run=^TestFromAnotherContainer$", "-test.v")
+		c.Env = append(os.Environ(), "MUSTER_TEST_PAGES="+first)
+		if out, err := c.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS") {
+			t.Errorf("from another container: %v\n%s", err, out)
+		}
+	}
+	resume(t, shims[0], 1)
+	for i, p := range []*gputest.Program{a, b} {
+		if got := p.Do("sum 0 %d", mib); got != sums[i] {
+			t.Errorf("program %d: %s before, %s after", i, sums[i], got)
+		}
+	}
+	a.Kill()
+	if _, err := shims[0].Phase(1); !errors.Is(err, gpu.ErrGone) {
+		t.Errorf("after its end: %v", err)
+	}
+	shims[0].Close()
+	if _, err := shims[0].Phase(1); err == nil {
+		t.Error("after its end it has a phase")
+	}
+	if left, _ := os.ReadDir(first); len(left) != 0 {
+		t.Errorf("after its end %v are left", left)
+	}
+}
+
+// TestFromAnotherContainer is what TestProgramsInContainers runs there.
+func TestFromAnotherContainer(t *testing.T) {
+	dir := os.Getenv("MUSTER_TEST_PAGES")
+	if dir == "" {
+		t.Skip("it is a part of TestProgramsInContainers")
+	}
+	if _, err := gpu.OpenPage(dir, 1); !errors.Is(err, gpu.ErrElsewhere) {
+		t.Errorf("a process of another container: %v", err)
+	}
+	if pids, err := gpu.List(dir); len(pids) != 1 || err != nil {
+		t.Errorf("its pages are %v, %v", pids, err)
 	}
 }

@@ -23,6 +23,7 @@ const (
 	atPID, atGate, atCommand, atOp, atDone, atResult, atState      = 8, 12, 16, 20, 24, 28, 32
 	atInFlight, atUntracked, atErrno                               = 36, 40, 44
 	atLease, atStarted, atReserved, atActive, atWaited, atReopened = 48, 56, 64, 72, 80, 88
+	atNamespace                                                    = 96
 )
 
 // Gate says whether calls that use the GPU go on.
@@ -55,6 +56,8 @@ var (
 	ErrGone = errors.New("the process has ended")
 	// ErrNoPage is a process that runs without the shim, or with another folder.
 	ErrNoPage = errors.New("the process does not run with Muster's libcuda.so.1, or has not called cuInit yet")
+	// ErrElsewhere is a process of a container, seen from another one, or without permission.
+	ErrElsewhere = errors.New("the process is in a container that cannot be looked into from here: run the command in that container, or as root on the host")
 	// ErrCancelled is a save during which the gate was opened.
 	ErrCancelled = errors.New("the pause was given up, or its lease ran out")
 	// ErrNoMemory is a restore for which the GPU has no room. It may be tried again.
@@ -67,7 +70,8 @@ var (
 
 // Page is the control page of one process.
 type Page struct {
-	PID  int
+	PID  int // in its own PID namespace
+	here int // the same process's ID here
 	dir  string
 	file *os.File
 	data []byte
@@ -94,17 +98,17 @@ func List(dir string) ([]int, error) {
 	return pids, nil
 }
 
-// OpenPage maps the page of a process: ErrNoPage if it has none, ErrGone if the
-// process has ended, whose files are then removed.
+// OpenPage maps the page of the process with the ID, in its own PID namespace:
+// ErrNoPage if it has none, ErrGone if the process has ended, whose files are then
+// removed, ErrElsewhere if it cannot be seen from here.
 func OpenPage(dir string, pid int) (*Page, error) {
 	path := filepath.Join(dir, strconv.Itoa(pid)+".page")
-	started, err := startTime(pid)
-	if err != nil {
-		removeFiles(dir, pid)
-		return nil, ErrGone
-	}
 	file, err := os.OpenFile(path, os.O_RDWR|noFollow, 0) // a link may lead to another user's page
 	if errors.Is(err, os.ErrNotExist) {
+		if _, err := startTime(pid); err != nil {
+			removeFiles(dir, pid) // what is left of it beside the page
+			return nil, ErrGone
+		}
 		return nil, ErrNoPage
 	}
 	if err != nil {
@@ -121,10 +125,14 @@ func OpenPage(dir string, pid int) (*Page, error) {
 		err = fmt.Errorf("%s: expected the control page of process %d; found something else", path, pid)
 	case p.load(4) != pageVersion:
 		err = fmt.Errorf("%s: expected version %d; found %d: the process runs with the libcuda.so.1 of another version of Muster", path, pageVersion, p.load(4))
-	case p.load64(atStarted) != started:
-		// The process of this page has ended, and its ID is another one's now.
+	default:
+		p.here, err = findProcess(pid, p.load64(atStarted), p.load64(atNamespace))
+	}
+	if errors.Is(err, ErrGone) {
 		removeFiles(dir, pid)
-		err = ErrNoPage
+		if _, other := startTime(pid); other == nil && p.load64(atNamespace) == namespaceOf("self") {
+			err = ErrNoPage // its ID is another one's now
+		}
 	}
 	if err != nil {
 		p.Close()
@@ -144,7 +152,7 @@ func (p *Page) Lock() error { return lockFile(p.file) }
 
 // Alive says whether the process still runs.
 func (p *Page) Alive() bool {
-	started, err := startTime(p.PID)
+	started, err := startTime(p.here)
 	return err == nil && started == p.load64(atStarted)
 }
 
@@ -226,19 +234,4 @@ func removeFiles(dir string, pid int) {
 	for _, suffix := range []string{".page", ".page.tmp", ".data", ".data.tmp"} {
 		os.Remove(filepath.Join(dir, strconv.Itoa(pid)+suffix))
 	}
-}
-
-// startTime is field 22 of /proc/PID/stat, in ticks since the machine's start:
-// with its ID it names a process for good. A process that has ended and waits for its parent is gone.
-func startTime(pid int) (uint64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, ErrGone
-	}
-	after := string(text[strings.LastIndexByte(string(text), ')')+1:]) // the name may have spaces and brackets
-	fields := strings.Fields(after)
-	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
-		return 0, ErrGone
-	}
-	return strconv.ParseUint(fields[19], 10, 64)
 }

@@ -47,6 +47,9 @@ other by certificates (mutual TLS), which it reads again at each connection.`,
 			if err := required(c, files); err != nil {
 				return err
 			}
+			if err := files.Check(); err != nil {
+				return badUsage(c, "%v", err)
+			}
 			if o.Node == "" {
 				o.Node, _ = os.Hostname()
 			}

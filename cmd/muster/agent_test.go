@@ -72,6 +72,7 @@ func TestPauseAtAgent(t *testing.T) {
 		{2, "pause --pod a --pod b" + at, "--pod: expected one pod with one agent; found 2"},
 		{1, "resume --job j --pod uid-1 --agent " + l.Addr().String() + at, "no process of the job is there"},
 		{2, "agent", "--tls-cert: expected a file"},
+		{2, "agent --tls-cert " + file("client.crt") + " --tls-key " + file("agent.key") + " --tls-ca " + file("ca.crt"), "private key does not match"},
 		{2, "agent certificates", "expected --out and at least one --host"},
 	} {
 		if got := muster(c.code, c.line); !strings.Contains(got, c.want) || strings.Count(got, "\n") != 1 {

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -74,6 +75,7 @@ type Node struct {
 	b      built
 	driver string // the folder of libcuda.so.1
 	fake   []string
+	attr   *syscall.SysProcAttr // of the programs
 }
 
 // NewNode returns a node whose GPU has so many MiB. The test is skipped without a C compiler.
@@ -162,6 +164,7 @@ func (n *Node) start(tb testing.TB, environment ...string) *Program {
 	tb.Helper()
 	p := &Program{tb: tb, c: exec.Command(n.b.trainer())}
 	p.c.Env = append(environment, n.fake...)
+	p.c.SysProcAttr = n.attr
 	p.c.Stderr = os.Stderr
 	var err error
 	if p.in, err = p.c.StdinPipe(); err != nil {
@@ -175,9 +178,9 @@ func (n *Node) start(tb testing.TB, environment ...string) *Program {
 	if err := p.c.Start(); err != nil {
 		tb.Fatal(err)
 	}
-	p.PID = p.c.Process.Pid
 	tb.Cleanup(p.Kill)
-	if line := p.Line(); !strings.HasPrefix(line, "ready ") {
+	line := p.Line()
+	if _, err := fmt.Sscanf(line, "ready %d", &p.PID); err != nil { // its own ID, as in the name of its control page
 		tb.Fatalf("the program said %q", line)
 	}
 	return p

@@ -41,9 +41,10 @@ struct page {
 	_Atomic uint64_t stuck;     // calls that waited at the gate since the start
 	_Atomic uint32_t opened;    // goes up before every opening of the gate
 	uint32_t zero;
+	uint64_t pidns;             // inode of the PID namespace in which the process has this ID
 };
 
-_Static_assert(sizeof(struct page) == 96, "gpu/page.go has the same offsets");
+_Static_assert(sizeof(struct page) == 104, "gpu/page.go has the same offsets");
 
 // The file PID.data: what was saved. A header, then entries, then the bytes of
 // each entry at its offset.

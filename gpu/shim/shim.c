@@ -727,6 +727,8 @@ static void share(void) {
 		return;
 	p->magic = PAGE_MAGIC, p->version = PAGE_VERSION, p->pid = (uint32_t)pid;
 	atomic_store(&p->started, start_time());
+	struct stat namespace;
+	p->pidns = stat("/proc/self/ns/pid", &namespace) ? 0 : (uint64_t)namespace.st_ino;
 	// The thread takes no signal of the program's.
 	sigset_t all, before;
 	sigfillset(&all);
