@@ -49,9 +49,13 @@ func end(b Backend) Phase {
 	return path[len(path)-1]
 }
 
+// wayBack is what giving up may take at least: a process that stays behind, stopped,
+// is worse than a caller that waits, and a busy machine may need longer than for a try.
+const wayBack = time.Minute
+
 // Options say how long, and how often, Pause tries.
 type Options struct {
-	Timeout time.Duration // of one try, and of giving it up
+	Timeout time.Duration // of one try
 	Retries int           // tries after the first
 	Backoff time.Duration // before the first retry; each further one waits twice as long, at most 10 s
 }
@@ -90,7 +94,7 @@ func Pause(ctx context.Context, b Backend, pids []int, o Options) error {
 			return nil
 		}
 		// An interrupted caller leaves no process behind: the way back has a context of its own.
-		back, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Timeout)
+		back, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(o.Timeout, wayBack))
 		undo := each(running, func(pid int) error { return ifAlive(walk(back, b, pid, Running)) })
 		cancel()
 		if undo != nil {
@@ -169,7 +173,7 @@ func Resume(ctx context.Context, b Backend, pids []int, timeout time.Duration) e
 	if err == nil {
 		return each(pids, func(pid int) error { return walk(limited, b, pid, Running) })
 	}
-	back, cancelBack := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	back, cancelBack := context.WithTimeout(context.WithoutCancel(ctx), max(timeout, wayBack))
 	defer cancelBack()
 	undo := each(paused, func(pid int) error {
 		if err := walk(back, b, pid, end(b)); err != nil {
