@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/muster-sched/muster/gpu"
@@ -18,10 +19,11 @@ type Local interface {
 // Names are the backends that Choose knows.
 var Names = []string{"auto", "shim", "driver", "hybrid"}
 
-// Choose returns the backend of the name for the processes: with auto, Hybrid where
-// all run with the shim and the driver can checkpoint them, else Shim or Driver by
-// which of the two serves all. The calls name no program where there is none. An
-// error says what is missing for each.
+// Choose returns the backend of the name for the processes: with auto, Shim where all
+// run with it, or Hybrid if the driver holds one of them already, else Driver. Hybrid
+// is not the first choice until a GPU has shown that it works: a driver that fails at
+// it loses the process. The calls name no program where there is none. An error says
+// what is missing for each.
 func Choose(name, dir string, lease time.Duration, calls *gpu.Calls, pids []int) (Local, error) {
 	shim, driver := &Shim{Dir: dir, Lease: lease}, &Driver{Calls: calls}
 	switch name {
@@ -36,18 +38,25 @@ func Choose(name, dir string, lease time.Duration, calls *gpu.Calls, pids []int)
 	if withShim != nil && !errors.Is(withShim, gpu.ErrNoPage) {
 		return nil, withShim
 	}
-	withDriver := each(pids, func(pid int) error { _, err := driver.Phase(pid); return err })
+	var held atomic.Bool
+	withDriver := each(pids, func(pid int) error {
+		phase, err := driver.Phase(pid)
+		if phase == Locked || phase == Checkpointed {
+			held.Store(true)
+		}
+		return err
+	})
 	switch {
 	case errors.Is(withDriver, gpu.ErrFailed):
 		driver.Close()
 		return nil, withDriver
-	case withShim == nil && withDriver == nil:
+	case withShim == nil && held.Load():
 		return &Hybrid{shim, driver}, nil
-	case withDriver == nil:
-		return driver, nil
 	case withShim == nil:
 		driver.Close()
 		return shim, nil
+	case withDriver == nil:
+		return driver, nil
 	}
 	driver.Close()
 	return nil, fmt.Errorf("%w; and without it: %w", withShim, withDriver)

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 )
 
@@ -204,11 +205,16 @@ func TestWrongKey(t *testing.T) {
 // broken is a store that ends after some writes, as one whose process dies.
 type broken struct {
 	Dir
+	mu   sync.Mutex // regions are written at the same time
 	left int
 }
 
 func (b *broken) Put(ctx context.Context, object string, data []byte) error {
-	if b.left--; b.left < 0 {
+	b.mu.Lock()
+	b.left--
+	full := b.left < 0
+	b.mu.Unlock()
+	if full {
 		return errors.New("no space left on device")
 	}
 	return b.Dir.Put(ctx, object, data)
@@ -220,7 +226,7 @@ func TestSaveThatEndsEarly(t *testing.T) {
 		dir := Dir(t.TempDir())
 		old := save(t, &Images{dir, nil}, data(noise(1, 100)))
 		f := data(noise(2, RegionBytes), noise(3, 3))
-		im := &Images{&broken{dir, left}, nil}
+		im := &Images{&broken{Dir: dir, left: left}, nil}
 		_, err := im.Save(ctx, "", []Source{{1, bytes.NewReader(f), int64(len(f))}})
 		if (err == nil) != (left == 4) {
 			t.Errorf("a save with %d writes: %v", left, err)

@@ -95,7 +95,7 @@ processes of all nodes are one job: all are paused, or all go on.`,
 		},
 	}
 	dirFlag(c, &dir)
-	c.Flags().StringVar(&name, "backend", "auto", "what pauses the processes: shim, driver, hybrid, which is both, or auto: the most that all of them can bear")
+	c.Flags().StringVar(&name, "backend", "auto", "what pauses the processes: shim, driver, hybrid, which is both, or auto: shim where all run with it, else driver")
 	c.Flags().BoolVar(&list, "list", false, "list the processes that can be paused, and those that are")
 	durationVar(c.Flags(), &timeout, "timeout", "of one try: how long the GPU work in progress may take to end, and its memory to be copied")
 	c.Flags().IntVar(&retries, "retries", retries, "how often to try again; before each try the command waits, 1 s at first and then twice as long")
@@ -153,7 +153,7 @@ pod or to those named. With several agents all go on, or all stay paused.`,
 		},
 	}
 	dirFlag(c, &dir)
-	c.Flags().StringVar(&name, "backend", "auto", "what pauses the processes: shim, driver, hybrid, which is both, or auto: the most that all of them can bear")
+	c.Flags().StringVar(&name, "backend", "auto", "what pauses the processes: shim, driver, hybrid, which is both, or auto: shim where all run with it, else driver")
 	durationVar(c.Flags(), &timeout, "timeout", "how long the memory may take to be restored")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a process, each on a line")
 	at.flags(c)

@@ -75,7 +75,9 @@ func TestPauseChoosesBackend(t *testing.T) {
 	}{
 		{"pause --backend shim", []*gputest.Program{with}, "Saved"},
 		{"resume", []*gputest.Program{with}, "Running"},
-		{"pause", []*gputest.Program{with}, "Checkpointed"},
+		{"pause", []*gputest.Program{with}, "Saved"},
+		{"resume", []*gputest.Program{with}, "Running"},
+		{"pause --backend hybrid", []*gputest.Program{with}, "Checkpointed"},
 		{"resume", []*gputest.Program{with}, "Running"},
 		{"pause", []*gputest.Program{with, without}, "Checkpointed"},
 		{"resume", []*gputest.Program{with, without}, "Running"},
