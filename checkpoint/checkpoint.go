@@ -36,8 +36,9 @@ type Backend interface {
 	// Step moves the process to the phase, which is its own, and then nothing
 	// happens, or a neighbour on the path. The context bounds it: a step that did
 	// not end leaves the process in the phase that it was in, or in one that Phase
-	// gives and the next step waits for. Until Keep, the process
-	// goes on by itself if nothing is done for the time of the lease.
+	// gives and the next step waits for. Without an error the process may still be
+	// elsewhere, where a step before that had not ended led it: Phase says where. Until
+	// Keep, the process goes on by itself if nothing is done for the time of the lease.
 	Step(ctx context.Context, pid int, to Phase) error
 	// Keep lets a process at the end of the path stay so for any time.
 	Keep(pid int) error

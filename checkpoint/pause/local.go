@@ -108,16 +108,12 @@ func (l *Local) observe() ([]checkpoint.Phase, error) {
 // do takes steps at the same time, and returns the first error in the order of the processes.
 func (l *Local) do(ctx context.Context, steps []Step) error {
 	l.SetLease(steps[0].Lease) // steps to one goal have one lease
-	errs := make([]error, len(steps))
+	errs, outcomes := make([]error, len(steps)), make([]Outcome, len(steps))
 	var all sync.WaitGroup
 	for i, s := range steps {
 		pid := l.Processes[s.Process]
 		all.Go(func() {
-			if s.Keep {
-				errs[i] = l.Backend.Keep(pid)
-			} else {
-				errs[i] = l.Backend.Step(ctx, pid, s.To)
-			}
+			outcomes[i], errs[i] = l.take(ctx, s, pid)
 		})
 	}
 	all.Wait()
@@ -128,9 +124,27 @@ func (l *Local) do(ctx context.Context, steps []Step) error {
 		if errs[i] != nil && first == nil {
 			first = fmt.Errorf("process %d: %w", l.Processes[s.Process], errs[i])
 		}
-		l.member.Ended(s, outcomeOf(errs[i]))
+		l.member.Ended(s, outcomes[i])
 	}
 	return first
+}
+
+// take takes a step. A save that was given up while memory was being copied ends all the
+// same: the step that should open the gate then finds the process saved, without an
+// error, and it is not where the step leads.
+func (l *Local) take(ctx context.Context, s Step, pid int) (Outcome, error) {
+	if s.Keep {
+		err := l.Backend.Keep(pid)
+		return outcomeOf(err), err
+	}
+	if err := l.Backend.Step(ctx, pid, s.To); err != nil {
+		return outcomeOf(err), err
+	}
+	phase, err := l.Backend.Phase(pid)
+	if err == nil && phase != s.To {
+		return Busy, nil
+	}
+	return outcomeOf(err), err
 }
 
 func outcomeOf(err error) Outcome {

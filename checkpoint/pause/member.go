@@ -124,12 +124,13 @@ func (m *Member) step(i, at int) Step {
 	return s
 }
 
-// Ended says how a step ended: Reached, or what went wrong.
+// Ended says how a step ended: Reached; Busy if the process is elsewhere, where a step
+// begun before led it meanwhile, and is to be observed again; or what went wrong.
 func (m *Member) Ended(s Step, o Outcome) {
 	p := &m.procs[s.Process]
 	p.inStep = false
-	if s.Epoch != m.Epoch {
-		return // begun for an earlier goal
+	if s.Epoch != m.Epoch || o == Busy {
+		return // begun for an earlier goal, or to be taken again
 	}
 	if o != Reached {
 		m.fault = o

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/muster-sched/muster/checkpoint"
+	"github.com/muster-sched/muster/gpu"
 	"github.com/muster-sched/muster/gpu/gputest"
 )
 
@@ -193,4 +194,42 @@ func TestResumeWithoutRoomOnOneNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	small.Do("sum 0 %d", 4*mib)
+}
+
+// A pause that is interrupted while memory is being copied says that all go on when they
+// do: the copy is no longer stopped then, and has to be taken back.
+func TestInterruptedCopy(t *testing.T) {
+	n := gputest.NewNode(t, 128)
+	p := n.Start(t)
+	p.Do("alloc %d", 96*mib)
+	sum := p.Do("sum 0 %d", 96*mib)
+	shim := &checkpoint.Shim{Dir: n.Dir}
+	defer shim.Close()
+	member := &Local{Backend: shim, SetLease: func(d time.Duration) { shim.Lease = d }, Processes: []int{p.PID}, File: filepath.Join(t.TempDir(), "member")}
+	store := File(filepath.Join(t.TempDir(), "coordinator"))
+	o := Options{Job: "job", Options: checkpoint.Options{Timeout: 20 * time.Second}, Lease: time.Minute}
+	page, err := gpu.OpenPage(n.Dir, p.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer page.Close()
+	for range 3 {
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error)
+		go func() { ended <- Pause(ctx, []Participant{member}, store, o) }()
+		for page.Gate() != gpu.Sealed && !page.IsSaved() {
+		}
+		cancel()
+		if err := <-ended; err == nil {
+			if err := Resume(context.Background(), []Participant{member}, store, o); err != nil { // it was faster
+				t.Fatal(err)
+			}
+		} else if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		expectPhase(t, n, []*gputest.Program{p}, checkpoint.Running)
+	}
+	if got := p.Do("sum 0 %d", 96*mib); got != sum {
+		t.Errorf("%s before, %s after", sum, got)
+	}
 }
