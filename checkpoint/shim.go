@@ -147,7 +147,7 @@ func (s *Shim) Step(ctx context.Context, pid int, to Phase) error {
 	case from == Saved && to == Gated:
 		p.SetLease(s.Lease)
 		err := command(ctx, p, gpu.Restore)
-		if errors.Is(err, gpu.ErrNoMemory) || errors.Is(err, gpu.ErrDamaged) {
+		if errors.Is(err, gpu.ErrNoMemory) || errors.Is(err, gpu.ErrDamaged) || errors.Is(err, gpu.ErrNoData) {
 			p.SetLease(0) // it was paused for any time, and still is
 		}
 		return err
@@ -166,6 +166,47 @@ func (s *Shim) Keep(pid int) error {
 		return gpu.ErrCancelled // its lease had run out
 	}
 	return nil
+}
+
+// ErrNotPaused is a process whose memory is not saved.
+var ErrNotPaused = errors.New("expected a paused process")
+
+// HoldSaved gives the page of a process that is saved, keeps it so, and lets no other command
+// change it until Close: ErrNotPaused if it is not. A process whose lease ran out at
+// this moment may go on all the same: ask the page again at the end.
+func (s *Shim) HoldSaved(ctx context.Context, pid int) (*gpu.Page, error) {
+	// It is not locked before it was seen: a pause that another command is making goes on undisturbed.
+	phase, err := s.Phase(pid)
+	if err == nil && phase != Saved {
+		err = fmt.Errorf("%w; found %s", ErrNotPaused, phase)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.hold(pid)
+	if err != nil {
+		return nil, err
+	}
+	// A command that died may have begun to restore it. To end the lease then would leave it at a closed gate.
+	err = until(ctx, p, "the command before to end", p.Idle)
+	if phase := phaseOf(p); err == nil && phase != Saved {
+		err = fmt.Errorf("%w; found %s", ErrNotPaused, phase)
+	}
+	if err != nil {
+		s.release(pid)
+		return nil, err
+	}
+	return p, s.Keep(pid)
+}
+
+// release ends hold.
+func (s *Shim) release(pid int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.pages[pid]; p != nil {
+		p.Close()
+		delete(s.pages, pid)
+	}
 }
 
 // open opens the gate. While the memory is being copied that is not possible;

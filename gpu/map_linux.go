@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noFollow refuses to open what is a link.
-const noFollow = unix.O_NOFOLLOW
+// noFollow refuses to open what is a link, and does not wait for the other end of a pipe.
+const noFollow = unix.O_NOFOLLOW | unix.O_NONBLOCK
 
 func mapFile(f *os.File) ([]byte, error) {
 	info, err := f.Stat()
@@ -21,6 +21,13 @@ func mapFile(f *os.File) ([]byte, error) {
 		return nil, fmt.Errorf("expected a file of %d bytes; found %d", pageSize, info.Size())
 	}
 	return unix.Mmap(int(f.Fd()), 0, pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+}
+
+// ownerOf is the user and the group of a file.
+func ownerOf(f *os.File) (user, group int, err error) {
+	var st unix.Stat_t
+	err = unix.Fstat(int(f.Fd()), &st)
+	return int(st.Uid), int(st.Gid), err
 }
 
 func unmapFile(data []byte) { unix.Munmap(data) }

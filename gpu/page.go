@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 	"unsafe"
 )
@@ -23,7 +24,7 @@ const (
 	atPID, atGate, atCommand, atOp, atDone, atResult, atState      = 8, 12, 16, 20, 24, 28, 32
 	atInFlight, atUntracked, atErrno                               = 36, 40, 44
 	atLease, atStarted, atReserved, atActive, atWaited, atReopened = 48, 56, 64, 72, 80, 88
-	atNamespace                                                    = 96
+	atSaves, atNamespace                                           = 92, 96
 )
 
 // Gate says whether calls that use the GPU go on.
@@ -64,6 +65,8 @@ var (
 	ErrNoMemory = errors.New("the GPU has too little free memory")
 	// ErrDamaged is a restore whose file is not what was saved. The process cannot go on.
 	ErrDamaged = errors.New("the saved memory is damaged")
+	// ErrNoData is a paused process whose memory is not beside its page.
+	ErrNoData = errors.New("its saved memory is not there")
 	// ErrBusy is a page at which another command is at work.
 	ErrBusy = errors.New("another command is at work on it")
 )
@@ -220,6 +223,9 @@ func (p *Page) Result() error {
 	case resultCorrupt:
 		return fmt.Errorf("%s: %w", filepath.Join(p.dir, strconv.Itoa(p.PID)+".data"), ErrDamaged)
 	case resultFile:
+		if p.IsSaved() && p.load(atErrno) == uint32(syscall.ENOENT) {
+			return p.noData()
+		}
 		return fmt.Errorf("%s: %s", filepath.Join(p.dir, strconv.Itoa(p.PID)+".data"), errnoText(p.load(atErrno)))
 	default:
 		return fmt.Errorf("the CUDA driver returned error %d", r)

@@ -40,7 +40,7 @@ struct page {
 	_Atomic uint64_t active;    // bytes of it that are in use, as of the last save
 	_Atomic uint64_t stuck;     // calls that waited at the gate since the start
 	_Atomic uint32_t opened;    // goes up before every opening of the gate
-	uint32_t zero;
+	_Atomic uint32_t saves;     // goes up with every save that is complete: PID.data is of the last one
 	uint64_t pidns;             // inode of the PID namespace in which the process has this ID
 };
 

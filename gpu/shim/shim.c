@@ -541,10 +541,12 @@ static uint32_t save(struct page *p) {
 		r = (uint32_t)unmap(b);
 	pthread_mutex_unlock(&memory);
 	// From the copy on, restore is the only way back, also if the driver refused to release some of the memory.
-	if (copied)
+	if (copied) {
+		atomic_fetch_add(&p->saves, 1); // before: who sees the state finds the number of this save
 		atomic_store(&p->state, STATE_SAVED);
-	else
+	} else {
 		atomic_store(&p->gate, GATE_CLOSED);
+	}
 	return r;
 }
 
