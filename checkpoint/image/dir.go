@@ -18,10 +18,16 @@ type Store interface {
 	Get(ctx context.Context, object string) ([]byte, error)
 	// Has says whether an object is there.
 	Has(ctx context.Context, object string) (bool, error)
-	// List returns the names that begin with the prefix, in ascending order.
-	List(ctx context.Context, prefix string) ([]string, error)
+	// List returns the objects whose names begin with the prefix, in ascending order.
+	List(ctx context.Context, prefix string) ([]Object, error)
 	// Delete removes an object, if there is one.
 	Delete(ctx context.Context, object string) error
+}
+
+// Object is what a store says about one.
+type Object struct {
+	Name  string
+	Bytes int64
 }
 
 // Dir is a store in a folder. Only its user can read it.
@@ -89,24 +95,49 @@ func (d Dir) Has(_ context.Context, object string) (bool, error) {
 	return err == nil, err
 }
 
-// List returns the names that begin with the prefix, in ascending order. A folder that does not exist has none.
-func (d Dir) List(ctx context.Context, prefix string) ([]string, error) {
-	var found []string
-	err := filepath.WalkDir(string(d), func(path string, e fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
+// List returns the objects whose names begin with the prefix, in ascending order. A folder that does not exist has none.
+func (d Dir) List(ctx context.Context, prefix string) ([]Object, error) {
+	var found []Object
+	err := d.walk(ctx, prefix, func(object string, e fs.DirEntry) error {
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) || strings.HasPrefix(e.Name(), temporary) {
 			return nil
 		}
-		if err != nil || e.IsDir() || strings.HasPrefix(e.Name(), temporary) {
-			return errors.Join(err, ctx.Err())
-		}
-		object, err := filepath.Rel(string(d), path)
-		if object = filepath.ToSlash(object); strings.HasPrefix(object, prefix) {
-			found = append(found, object)
+		if err == nil {
+			found = append(found, Object{object, info.Size()})
 		}
 		return err
 	})
-	slices.Sort(found)
+	slices.SortFunc(found, func(a, b Object) int { return strings.Compare(a.Name, b.Name) })
 	return found, err
+}
+
+// walk visits the files whose names begin with the prefix.
+func (d Dir) walk(ctx context.Context, prefix string, visit func(object string, e fs.DirEntry) error) error {
+	folder := d.path(prefix[:strings.LastIndexByte(prefix, '/')+1])
+	return filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil || e.IsDir() {
+			return errors.Join(err, ctx.Err())
+		}
+		object, err := filepath.Rel(string(d), path)
+		if object = filepath.ToSlash(object); err != nil || !strings.HasPrefix(object, prefix) {
+			return err
+		}
+		return visit(object, e)
+	})
+}
+
+// sweep removes what writers that died left, but for leases, which a save may be writing.
+func (d Dir) sweep(ctx context.Context) error {
+	return d.walk(ctx, "", func(object string, e fs.DirEntry) error {
+		if strings.HasPrefix(e.Name(), temporary) && !strings.HasPrefix(object, "leases/") {
+			return d.Delete(ctx, object)
+		}
+		return nil
+	})
 }
 
 // Delete removes an object, if there is one.

@@ -1,16 +1,18 @@
 // Package image keeps the GPU memory of paused processes as images: regions named
 // by their content, each stored once, and a manifest an image (FlowGPU, §4.3;
-// docs/adr/0027). It never hands out a byte under its final name that it has not verified.
+// docs/adr/0027). It hands out no byte that it has not verified.
 package image
 
 import (
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -22,73 +24,181 @@ import (
 
 // Images are the images of a store. Its methods may be called from several goroutines.
 type Images struct {
-	Store Store
-	Key   *Key // nil: images are not encrypted
+	Store    Store
+	Key      *Key              // nil: images are not encrypted
+	Progress func(bytes int64) // if not nil, called with the bytes that were saved, verified or restored since the call before
+
+	regionBytes int // of new images; 0: RegionBytes
+}
+
+// ErrNoStore is a place where no image was ever saved.
+var ErrNoStore = errors.New("no images were saved there yet")
+
+// about is the object that says which key a store has, so that plain and encrypted images are not mixed.
+type about struct {
+	Version int    `json:"version"`
+	Key     string `json:"key"` // its ID; "" without
+}
+
+const aboutObject = "store.json"
+
+// Open opens the images of a store, or with create begins a store: ErrNoStore, ErrKey.
+func Open(ctx context.Context, store Store, key *Key, create bool) (*Images, error) {
+	mine := about{Version: formatVersion}
+	if key != nil {
+		mine.Key = hex.EncodeToString(key.id[:])
+	}
+	text, err := store.Get(ctx, aboutObject)
+	if errors.Is(err, fs.ErrNotExist) {
+		if !create {
+			return nil, ErrNoStore
+		}
+		if text, err = json.Marshal(mine); err == nil {
+			err = store.Put(ctx, aboutObject, text)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	var found about
+	switch {
+	case json.Unmarshal(text, &found) != nil:
+		return nil, of(aboutObject, ErrDamaged)
+	case found.Version != formatVersion:
+		return nil, fmt.Errorf("%s: expected version %d; found %d", aboutObject, formatVersion, found.Version)
+	case found != mine:
+		return nil, ErrKey
+	}
+	return &Images{Store: store, Key: key}, nil
 }
 
 // Source is the saved memory of one process: its PID.data, which does not change.
 type Source struct {
-	PID  int
-	File io.ReaderAt
-	Size int64 // bytes
+	Process
+	File  io.ReaderAt
+	Size  int64        // bytes
+	Check func() error // if not nil, called when all was read: whether the process still is as it was
 }
 
 // Saved says what saving an image took.
 type Saved struct {
-	ID      string `json:"id"`
-	Bytes   int64  `json:"bytes"`       // of all processes
-	Written int64  `json:"storedBytes"` // new in the store, the manifest included
+	Entry
+	Bytes   int64 `json:"bytes"`       // of all processes
+	Written int64 `json:"storedBytes"` // new in the store, the manifest included
+}
+
+// Entry is how an image is found: by its ID, or by its name, if it has one.
+type Entry struct {
+	ID   string `json:"id"`
+	Name string `json:"name,omitempty"`
+}
+
+func (e Entry) String() string {
+	if e.Name == "" {
+		return e.ID
+	}
+	return e.ID + "." + e.Name
+}
+
+var (
+	nameForm  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+	entryForm = regexp.MustCompile(`^images/([0-9a-f]{16})(?:\.([A-Za-z0-9][A-Za-z0-9._-]{0,63}))?$`)
+	idForm    = regexp.MustCompile(`^[0-9a-f]{16}$`)
+)
+
+// CheckName says whether an image can have the name.
+func CheckName(name string) error {
+	if !nameForm.MatchString(name) || idForm.MatchString(name) {
+		return fmt.Errorf("expected 1 to 64 letters, digits, -, . and _, a letter or digit first, and not the form of an ID; found %q", name)
+	}
+	return nil
 }
 
 // Save saves processes as the ranks of one image. Regions are written first and the
 // manifest last: whenever it ends early, the store has the images that it had.
+// The bytes are compared with the checksums that the library wrote when it copied them. A
+// name that another image has is refused; two saves at the same time may both get it.
 // It needs memory for a few regions a CPU, and for 32 bytes a region.
-func (im *Images) Save(ctx context.Context, job string, sources []Source) (Saved, error) {
+func (im *Images) Save(ctx context.Context, name string, sources []Source) (Saved, error) {
+	l, err := leaseToSave(ctx, im.Store)
+	if err != nil {
+		return Saved{}, err
+	}
+	defer l.end()
+	if name != "" {
+		if e, err := im.Find(ctx, name); err == nil {
+			return Saved{}, fmt.Errorf("expected a name that no image has; found %s, of image %s", name, e.ID)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return Saved{}, err
+		}
+	}
 	host, _ := os.Hostname() // for people to read; an image without is as good
-	m := &Manifest{Version: formatVersion, Created: time.Now().UTC(), Job: job, Host: host, RegionBytes: RegionBytes}
-	w := &writer{im: im, seen: map[name]bool{}}
-	saved := Saved{}
+	m := &Manifest{Version: formatVersion, Created: time.Now().UTC(), Name: name, Host: host, RegionBytes: im.regionBytes}
+	if m.RegionBytes == 0 {
+		m.RegionBytes = RegionBytes
+	}
+	w := &writer{im: im, seen: regionSet{}}
 	for _, s := range sources {
-		rank, err := w.rank(ctx, s)
+		rank, err := w.rank(ctx, s, uint64(m.RegionBytes))
 		if err != nil {
-			return saved, fmt.Errorf("process %d: %w", s.PID, err)
+			return Saved{}, fmt.Errorf("process %d: %w", s.PID, err)
 		}
 		m.Ranks = append(m.Ranks, rank)
-		saved.Bytes += s.Size
+	}
+	for _, s := range sources {
+		if s.Check == nil {
+			continue
+		}
+		if err := s.Check(); err != nil {
+			return Saved{}, fmt.Errorf("process %d: %w", s.PID, err)
+		}
 	}
 	id, object, err := m.encode(im.Key)
 	if err != nil {
-		return saved, err
+		return Saved{}, err
 	}
-	saved.ID, saved.Written = id, w.written+int64(len(object))
-	return saved, im.Store.Put(ctx, "images/"+id, object)
+	saved := Saved{Entry{id, name}, m.Bytes(), w.written + int64(len(object))}
+	if err := im.Store.Put(ctx, "images/"+saved.String(), object); err != nil {
+		return Saved{}, err
+	}
+	if err := l.held(ctx); err != nil {
+		return Saved{}, errors.Join(err, im.Delete(context.WithoutCancel(ctx), saved.Entry))
+	}
+	return saved, nil
 }
+
+type regionSet map[name]bool
 
 // writer writes the regions of an image that the store does not have.
 type writer struct {
 	im      *Images
 	mu      sync.Mutex
-	seen    map[name]bool // written by this writer, or found
+	seen    regionSet // written by this writer, or found
 	written int64
 }
 
-// rank reads a file once, from its start to its end: one goroutine hashes the whole,
+// atOnce is how many regions are read, written or verified at the same time: the
+// CPUs have work, and a store that is far away is waited for several times at once.
+func atOnce() int { return max(8, 2*runtime.GOMAXPROCS(0)) }
+
+// rank reads a file once, from its start to its end: one goroutine sums the whole,
 // others regions.
-func (w *writer) rank(ctx context.Context, s Source) (Rank, error) {
+func (w *writer) rank(ctx context.Context, s Source, region uint64) (Rank, error) {
 	all, err := ranges(s.File, s.Size)
 	if err != nil {
 		return Rank{}, err
 	}
-	pieces, err := cuts(all, uint64(s.Size))
+	n, err := layout(all, uint64(s.Size), region)
 	if err != nil {
 		return Rank{}, err
 	}
-	r := Rank{PID: s.PID, FileBytes: s.Size, Ranges: all, Regions: make([]byte, len(pieces)*len(name{}))}
+	r := Rank{Process: s.Process, FileBytes: s.Size, Ranges: all, Regions: make([]byte, n*uint64(len(name{})))}
 	whole := blake3.New(32, nil)
+	var sum *rangeSum
 	group, work := errgroup.WithContext(ctx)
-	group.SetLimit(runtime.GOMAXPROCS(0) + 1)
+	group.SetLimit(atOnce())
 	at := uint64(0)
-	for i, c := range pieces {
+	for i, c := range cuts(all, region) {
 		if work.Err() != nil {
 			break
 		}
@@ -102,7 +212,18 @@ func (w *writer) rank(ctx context.Context, s Source) (Rank, error) {
 		}
 		whole.Write(data)
 		at = c.offset + c.bytes
-		group.Go(func() error { return w.region(work, data[gap:], r.Regions[i*len(name{}):]) })
+		data = data[gap:]
+		if c.in >= 0 {
+			if c.offset == all[c.in].Offset {
+				sum = newRangeSum(all[c.in].Bytes)
+			}
+			sum.Write(data)
+			if at == all[c.in].Offset+all[c.in].Bytes && sum.sum != all[c.in].Sum {
+				return r, errors.Join(fmt.Errorf("range %d: its checksum differs: %w", c.in, errNotData), group.Wait())
+			}
+		}
+		group.Go(func() error { return w.region(work, data, r.Regions[i*len(name{}):]) })
+		w.im.progress(len(data) + gap)
 	}
 	err = group.Wait()
 	if err == nil {
@@ -112,7 +233,14 @@ func (w *writer) rank(ctx context.Context, s Source) (Rank, error) {
 	return r, err
 }
 
-// region puts the name of a region into to, and the region into the store if that has none of the name.
+func (im *Images) progress(bytes int) {
+	if im.Progress != nil {
+		im.Progress(int64(bytes))
+	}
+}
+
+// region puts the name of a region into to, and the region into the store if that has
+// none of the name, or a damaged one.
 func (w *writer) region(ctx context.Context, region, to []byte) error {
 	if isZero(region) {
 		return nil
@@ -126,7 +254,10 @@ func (w *writer) region(ctx context.Context, region, to []byte) error {
 	if seen {
 		return nil
 	}
-	if has, err := w.im.Store.Has(ctx, n.object()); has || err != nil {
+	switch _, err := w.im.region(ctx, n, uint64(len(region))); {
+	case err == nil:
+		return nil
+	case !errors.Is(err, ErrDamaged):
 		return err
 	}
 	object := w.im.Key.encode(n, region)
@@ -136,113 +267,159 @@ func (w *writer) region(ctx context.Context, region, to []byte) error {
 	return w.im.Store.Put(ctx, n.object(), object)
 }
 
-// List returns the IDs of all images, in ascending order.
-func (im *Images) List(ctx context.Context) ([]string, error) {
-	objects, err := im.Store.List(ctx, "images/")
-	for i := range objects {
-		objects[i] = strings.TrimPrefix(objects[i], "images/")
+// region reads and verifies a region: ErrDamaged also if there is none.
+func (im *Images) region(ctx context.Context, n name, size uint64) ([]byte, error) {
+	object, err := im.Store.Get(ctx, n.object())
+	if errors.Is(err, fs.ErrNotExist) {
+		err = ErrDamaged
 	}
-	return objects, err
+	var region []byte
+	if err == nil {
+		region, err = im.Key.decode(n, object, size)
+	}
+	return region, of(n.object(), err)
 }
+
+// List returns all images, in ascending order of their IDs.
+func (im *Images) List(ctx context.Context) ([]Entry, error) {
+	objects, err := im.Store.List(ctx, "images/")
+	var all []Entry
+	for _, o := range objects {
+		if m := entryForm.FindStringSubmatch(o.Name); m != nil {
+			all = append(all, Entry{m[1], m[2]})
+		}
+	}
+	return all, err
+}
+
+// Find returns the image that has the ID or the name: fs.ErrNotExist if none has.
+func (im *Images) Find(ctx context.Context, ref string) (Entry, error) {
+	all, err := im.List(ctx)
+	var found []Entry
+	var ids []string
+	for _, e := range all {
+		if e.ID == ref || e.Name == ref {
+			found, ids = append(found, e), append(ids, e.ID)
+		}
+	}
+	switch {
+	case err != nil:
+		return Entry{}, err
+	case len(found) == 0:
+		return Entry{}, &missingError{ref}
+	case len(found) > 1:
+		return Entry{}, fmt.Errorf("expected one image of the name %s; found %s: use the ID", ref, strings.Join(ids, ", "))
+	}
+	return found[0], nil
+}
+
+// missingError is an image that the store does not have.
+type missingError struct{ ref string }
+
+func (e *missingError) Error() string        { return fmt.Sprintf("the store has no image %q", e.ref) }
+func (e *missingError) Is(target error) bool { return target == fs.ErrNotExist }
 
 // Manifest reads and verifies the manifest of an image: fs.ErrNotExist, ErrKey, ErrDamaged.
-func (im *Images) Manifest(ctx context.Context, id string) (*Manifest, error) {
-	object, err := im.Store.Get(ctx, "images/"+id)
+func (im *Images) Manifest(ctx context.Context, e Entry) (*Manifest, error) {
+	object, err := im.Store.Get(ctx, "images/"+e.String())
 	if err != nil {
-		return nil, of("image "+id, err)
+		return nil, of("image "+e.ID, err)
 	}
-	m, err := decodeManifest(id, object, im.Key)
-	return m, of("image "+id, err)
+	m, err := decodeManifest(e.ID, e.Name, object, im.Key)
+	return m, of("image "+e.ID, err)
 }
 
-// Delete removes an image. Its regions stay: other images may have them.
-func (im *Images) Delete(ctx context.Context, id string) error {
-	return im.Store.Delete(ctx, "images/"+id)
+// Delete removes an image. Its regions stay until Collect: other images may have them.
+func (im *Images) Delete(ctx context.Context, e Entry) error {
+	return im.Store.Delete(ctx, "images/"+e.String())
 }
 
 // Verify reads all of an image and compares it with its names and checksums.
-func (im *Images) Verify(ctx context.Context, id string) error {
-	m, err := im.Manifest(ctx, id)
+func (im *Images) Verify(ctx context.Context, e Entry) error {
+	m, err := im.Manifest(ctx, e)
 	if err != nil {
 		return err
 	}
 	for i := range m.Ranks {
-		whole := blake3.New(32, nil)
-		if err := im.write(ctx, &m.Ranks[i], whole); err != nil {
-			return fmt.Errorf("image %s: rank %d: %w", id, i, err)
+		if err := im.Restore(ctx, m, i, nil); err != nil {
+			return of("image "+e.ID, err)
 		}
 	}
 	return nil
 }
 
-// write writes the file of a rank, from its start to its end. An error after the last
-// byte says that the whole is not what was saved.
-func (im *Images) write(ctx context.Context, r *Rank, to io.Writer) error {
-	pieces, err := cuts(r.Ranges, uint64(r.FileBytes))
-	if err != nil {
-		return err
+// piece is a region on its way from the store.
+type piece struct {
+	cut
+	data []byte // nil: all 0
+	err  error
+	done chan struct{}
+}
+
+// pieces reads the regions of a rank, several at a time and in order.
+func (im *Images) pieces(ctx context.Context, m *Manifest, r *Rank) <-chan *piece {
+	ahead := make(chan *piece, atOnce())
+	go func() {
+		defer close(ahead)
+		for i, c := range cuts(r.Ranges, uint64(m.RegionBytes)) {
+			p := &piece{cut: c, done: make(chan struct{})}
+			if n := name(r.Regions[i*len(name{}):]); n == (name{}) {
+				close(p.done)
+			} else {
+				go func() {
+					defer close(p.done)
+					p.data, p.err = im.region(ctx, n, c.bytes)
+				}()
+			}
+			select {
+			case ahead <- p:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ahead
+}
+
+// Restore writes the PID.data of a rank of an image to an empty file, with holes for
+// bytes that are 0; with no file it only verifies. Only when it returns without an error the
+// file is what was saved: until then it needs another name.
+func (im *Images) Restore(ctx context.Context, m *Manifest, rank int, to *os.File) error {
+	r := &m.Ranks[rank]
+	if to != nil {
+		if err := to.Truncate(r.FileBytes); err != nil {
+			return err
+		}
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	whole := blake3.New(32, nil)
-	out := io.MultiWriter(whole, to)
+	zeros := make([]byte, max(m.RegionBytes, pageBytes))
 	at := uint64(0)
-	for i, c := range pieces {
-		n := name(r.Regions[i*len(name{}):])
-		region := make([]byte, c.bytes)
-		if n != (name{}) {
-			object, err := im.Store.Get(ctx, n.object())
-			if errors.Is(err, fs.ErrNotExist) {
-				err = ErrDamaged
-			}
-			if err == nil {
-				region, err = im.Key.decode(n, object)
-			}
-			if err == nil && uint64(len(region)) != c.bytes {
-				err = ErrDamaged
-			}
-			if err != nil {
-				return of(n.object(), err)
+	for p := range im.pieces(ctx, m, r) {
+		<-p.done
+		if p.err != nil {
+			return fmt.Errorf("rank %d: %w", rank, p.err)
+		}
+		whole.Write(zeros[:p.offset-at])
+		if p.data == nil {
+			whole.Write(zeros[:p.bytes])
+		} else {
+			whole.Write(p.data)
+			if to != nil {
+				if _, err := to.WriteAt(p.data, int64(p.offset)); err != nil {
+					return err
+				}
 			}
 		}
-		if _, err := out.Write(make([]byte, c.offset-at)); err != nil {
-			return err
-		}
-		if _, err := out.Write(region); err != nil {
-			return err
-		}
-		at = c.offset + c.bytes
+		im.progress(int(p.offset - at + p.bytes))
+		at = p.offset + p.bytes
+	}
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	if hex.EncodeToString(whole.Sum(nil)) != r.Sum {
-		return ErrDamaged
-	}
-	return nil
-}
-
-// Restore writes the PID.data of a rank to a path. It verifies all of it in a temporary
-// file, path.tmp, whose name the library for GPU processes uses too and cleans up, and then renames that.
-func (im *Images) Restore(ctx context.Context, id string, rank int, path string) error {
-	m, err := im.Manifest(ctx, id)
-	if err != nil {
-		return err
-	}
-	if rank < 0 || rank >= len(m.Ranks) {
-		return fmt.Errorf("image %s: expected a rank below %d; found %d", id, len(m.Ranks), rank)
-	}
-	partial := path + ".tmp"
-	os.Remove(partial) // of a restore that died
-	f, err := os.OpenFile(partial, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	err = im.write(ctx, &m.Ranks[rank], f)
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	if err == nil {
-		err = os.Rename(partial, path)
-	}
-	if err != nil {
-		os.Remove(partial)
-		return fmt.Errorf("image %s: rank %d: %w", id, rank, err)
+		return fmt.Errorf("rank %d: %w", rank, ErrDamaged)
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -25,12 +24,24 @@ func data(parts ...[]byte) []byte {
 		binary.NativeEndian.PutUint64(e, 0x7000_0000_0000+uint64(i)<<30)
 		binary.NativeEndian.PutUint64(e[8:], uint64(len(p)))
 		binary.NativeEndian.PutUint64(e[16:], uint64(len(file)))
+		sum := newRangeSum(uint64(len(p)))
+		sum.Write(p)
+		binary.NativeEndian.PutUint64(e[24:], sum.sum)
 		file = append(file, p...)
 	}
 	binary.NativeEndian.PutUint64(file, dataMagic)
 	binary.NativeEndian.PutUint64(file[8:], uint64(len(parts)))
 	binary.NativeEndian.PutUint64(file[16:], uint64(len(file)))
 	return file
+}
+
+// names are those of the objects of a store.
+func names(s Store, prefix string) (all []string, err error) {
+	objects, err := s.List(ctx, prefix)
+	for _, o := range objects {
+		all = append(all, o.Name)
+	}
+	return all, err
 }
 
 // noise is bytes that do not compress.
@@ -47,9 +58,9 @@ func save(t *testing.T, im *Images, files ...[]byte) Saved {
 	t.Helper()
 	var sources []Source
 	for i, f := range files {
-		sources = append(sources, Source{PID: i + 1, File: bytes.NewReader(f), Size: int64(len(f))})
+		sources = append(sources, Source{Process: Process{PID: i + 1, Saves: 1}, File: bytes.NewReader(f), Size: int64(len(f))})
 	}
-	s, err := im.Save(ctx, "job", sources)
+	s, err := im.Save(ctx, "", sources)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,6 +76,24 @@ func key(t *testing.T, digit string) *Key {
 	return k
 }
 
+// restore writes the file of a rank, as a caller does: a part of it never has its name.
+func restore(im *Images, e Entry, rank int, path string) error {
+	m, err := im.Manifest(ctx, e)
+	if err != nil {
+		return err
+	}
+	f, err := os.Create(path + ".tmp")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	if err := im.Restore(ctx, m, rank, f); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
 func keys(t *testing.T) map[string]*Key {
 	return map[string]*Key{"plain": nil, "encrypted": key(t, "a")}
 }
@@ -72,7 +101,7 @@ func keys(t *testing.T) map[string]*Key {
 // What is restored is what was saved, for ranges of all kinds of sizes.
 func TestRestoreIsWhatWasSaved(t *testing.T) {
 	for kind, k := range keys(t) {
-		im := &Images{Dir(t.TempDir()), k}
+		im := &Images{Store: Dir(t.TempDir()), Key: k}
 		files := [][]byte{
 			data(),
 			data(noise(1, 3*RegionBytes+5), make([]byte, 2*RegionBytes), []byte{1}),
@@ -81,7 +110,7 @@ func TestRestoreIsWhatWasSaved(t *testing.T) {
 		s := save(t, im, files...)
 		for i, want := range files {
 			path := filepath.Join(t.TempDir(), "1.data")
-			if err := im.Restore(ctx, s.ID, i, path); err != nil {
+			if err := restore(im, s.Entry, i, path); err != nil {
 				t.Fatalf("%s: rank %d: %v", kind, i, err)
 			}
 			if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
@@ -97,16 +126,16 @@ func TestEqualRegionsAreStoredOnce(t *testing.T) {
 	parameters := noise(1, 16*RegionBytes)
 	first, second := data(parameters, noise(2, 100)), data(noise(3, 5000), parameters)
 	for kind, k := range keys(t) {
-		im := &Images{Dir(t.TempDir()), k}
+		im := &Images{Store: Dir(t.TempDir()), Key: k}
 		if s := save(t, im, first, second); float64(s.Written) > 0.55*float64(s.Bytes) {
 			t.Errorf("%s: %d bytes for %d", kind, s.Written, s.Bytes)
 		}
-		first[len(first)/2] ^= 1
-		if s := save(t, im, first, second); s.Written > 2*RegionBytes {
+		changed := bytes.Clone(parameters)
+		changed[len(changed)/2] ^= 1
+		if s := save(t, im, data(changed, noise(2, 100)), second); s.Written > 2*RegionBytes {
 			t.Errorf("%s: %d bytes for one that changed", kind, s.Written)
 		}
-		first[len(first)/2] ^= 1
-		if s := save(t, &Images{Dir(t.TempDir()), k}, data(make([]byte, 64*RegionBytes))); s.Written > 2000 {
+		if s := save(t, &Images{Store: Dir(t.TempDir()), Key: k}, data(make([]byte, 64*RegionBytes))); s.Written > 2000 {
 			t.Errorf("%s: %d bytes for zeros", kind, s.Written)
 		}
 	}
@@ -117,22 +146,22 @@ func TestEqualRegionsAreStoredOnce(t *testing.T) {
 func TestDamageIsFound(t *testing.T) {
 	for kind, k := range keys(t) {
 		dir := Dir(t.TempDir())
-		im := &Images{dir, k}
+		im := &Images{Store: dir, Key: k}
 		s := save(t, im, data(noise(1, 60), bytes.Repeat([]byte("muster"), 30)))
 		target := filepath.Join(t.TempDir(), "1.data")
 		must := func(object, what string, change func()) {
 			change()
-			if err := im.Verify(ctx, s.ID); err == nil {
+			if err := im.Verify(ctx, s.Entry); err == nil {
 				t.Errorf("%s: %s: %s was not found", kind, object, what)
 			}
-			if err := im.Restore(ctx, s.ID, 0, target); err == nil {
+			if err := restore(im, s.Entry, 0, target); err == nil {
 				t.Errorf("%s: %s: %s was restored", kind, object, what)
 			}
 			if left, _ := filepath.Glob(target + "*"); len(left) > 0 {
 				t.Fatalf("%s: %s: %s left %v", kind, object, what, left)
 			}
 		}
-		objects, err := dir.List(ctx, "")
+		objects, err := names(dir, "")
 		if err != nil || len(objects) != 4 {
 			t.Fatal(objects, err)
 		}
@@ -159,7 +188,7 @@ func TestDamageIsFound(t *testing.T) {
 			must(object, "its absence", func() { os.Remove(path) })
 			write(whole)
 		}
-		if err := im.Verify(ctx, s.ID); err != nil {
+		if err := im.Verify(ctx, s.Entry); err != nil {
 			t.Error(err)
 		}
 	}
@@ -169,14 +198,14 @@ func TestDamageIsFound(t *testing.T) {
 func TestSwappedRegionsAreFound(t *testing.T) {
 	for kind, k := range keys(t) {
 		dir := Dir(t.TempDir())
-		im := &Images{dir, k}
+		im := &Images{Store: dir, Key: k}
 		s := save(t, im, data(noise(1, 100), noise(2, 100)))
-		regions, _ := dir.List(ctx, "regions/")
+		regions, _ := names(dir, "regions/")
 		a, _ := dir.Get(ctx, regions[0])
 		b, _ := dir.Get(ctx, regions[1])
 		dir.Put(ctx, regions[0], b)
 		dir.Put(ctx, regions[1], a)
-		if err := im.Verify(ctx, s.ID); !errors.Is(err, ErrDamaged) {
+		if err := im.Verify(ctx, s.Entry); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}
@@ -184,12 +213,12 @@ func TestSwappedRegionsAreFound(t *testing.T) {
 
 func TestWrongKey(t *testing.T) {
 	dir := Dir(t.TempDir())
-	right, wrong, none := &Images{dir, key(t, "a")}, &Images{dir, key(t, "b")}, &Images{dir, nil}
-	encrypted := save(t, right, data(noise(1, 100))).ID
-	plain := save(t, none, data(noise(1, 100))).ID
+	right, wrong, none := &Images{Store: dir, Key: key(t, "a")}, &Images{Store: dir, Key: key(t, "b")}, &Images{Store: dir}
+	encrypted := save(t, right, data(noise(1, 100))).Entry
+	plain := save(t, none, data(noise(1, 100))).Entry
 	for _, c := range []struct {
 		im *Images
-		id string
+		id Entry
 	}{{wrong, encrypted}, {none, encrypted}, {right, plain}} {
 		if err := c.im.Verify(ctx, c.id); !errors.Is(err, ErrKey) {
 			t.Error(err)
@@ -222,20 +251,24 @@ func (b *broken) Put(ctx context.Context, object string, data []byte) error {
 
 // Whenever a save ends, the store has the old image, and the new one only as a whole.
 func TestSaveThatEndsEarly(t *testing.T) {
-	for left := range 5 {
+	const before = 2 // writes of the lease
+	for left := range before + 5 {
 		dir := Dir(t.TempDir())
-		old := save(t, &Images{dir, nil}, data(noise(1, 100)))
+		old := save(t, &Images{Store: dir}, data(noise(1, 100)))
 		f := data(noise(2, RegionBytes), noise(3, 3))
-		im := &Images{&broken{Dir: dir, left: left}, nil}
-		_, err := im.Save(ctx, "", []Source{{1, bytes.NewReader(f), int64(len(f))}})
-		if (err == nil) != (left == 4) {
+		im := &Images{Store: &broken{Dir: dir, left: left}}
+		_, err := im.Save(ctx, "", []Source{{File: bytes.NewReader(f), Size: int64(len(f))}})
+		if (err == nil) != (left == before+4) {
 			t.Errorf("a save with %d writes: %v", left, err)
 		}
 		ids, _ := im.List(ctx)
-		if want := 1 + left/4; len(ids) != want {
+		if want := 1 + left/(before+4); len(ids) != want {
 			t.Errorf("%d images after %d writes", len(ids), left)
 		}
-		for _, id := range append(ids, old.ID) {
+		if leases, _ := names(dir, "leases/"); len(leases) > 0 {
+			t.Error(leases)
+		}
+		for _, id := range append(ids, old.Entry) {
 			if err := im.Verify(ctx, id); err != nil {
 				t.Error(err)
 			}
@@ -245,20 +278,19 @@ func TestSaveThatEndsEarly(t *testing.T) {
 
 func TestBadData(t *testing.T) {
 	good := data(noise(1, 5000), noise(2, 10))
-	im := &Images{Dir(t.TempDir()), nil}
+	im := &Images{Store: Dir(t.TempDir())}
 	for at := range headBytes + 2*entryBytes {
-		field := (at - headBytes) / 8 % 4
-		if at >= headBytes && (field == 0 || field == 3) {
-			continue // an address, or the library's own sum
+		if at >= headBytes && (at-headBytes)/8%4 == 0 {
+			continue // an address
 		}
 		bad := bytes.Clone(good)
 		bad[at] ^= 0x80
-		if _, err := im.Save(ctx, "", []Source{{1, bytes.NewReader(bad), int64(len(bad))}}); !errors.Is(err, errNotData) {
+		if _, err := im.Save(ctx, "", []Source{{File: bytes.NewReader(bad), Size: int64(len(bad))}}); !errors.Is(err, errNotData) {
 			t.Errorf("byte %d: %v", at, err)
 		}
 	}
-	for n := range len(good) {
-		if _, err := im.Save(ctx, "", []Source{{1, bytes.NewReader(good[:n]), int64(n)}}); !errors.Is(err, errNotData) {
+	for n := 0; n < len(good); n += 1 + n/8 {
+		if _, err := im.Save(ctx, "", []Source{{File: bytes.NewReader(good[:n]), Size: int64(n)}}); !errors.Is(err, errNotData) {
 			t.Fatalf("%d bytes: %v", n, err)
 		}
 	}
@@ -272,14 +304,14 @@ func TestBadData(t *testing.T) {
 func TestEachCheckByItself(t *testing.T) {
 	for kind, k := range keys(t) {
 		dir := Dir(t.TempDir())
-		im := &Images{dir, k}
+		im := &Images{Store: dir, Key: k}
 		n := k.nameOf([]byte("these bytes"))
-		if _, err := k.decode(n, k.encode(n, []byte("other bytes"))); !errors.Is(err, ErrDamaged) {
+		if _, err := k.decode(n, k.encode(n, []byte("other bytes")), 11); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%s: a region of another name: %v", kind, err)
 		}
-		a, b := save(t, im, data(noise(1, 100))).ID, save(t, im, data(noise(2, 100))).ID
-		object, _ := dir.Get(ctx, "images/"+a)
-		dir.Put(ctx, "images/"+b, object)
+		a, b := save(t, im, data(noise(1, 100))).Entry, save(t, im, data(noise(2, 100))).Entry
+		object, _ := dir.Get(ctx, "images/"+a.ID)
+		dir.Put(ctx, "images/"+b.ID, object)
 		if _, err := im.Manifest(ctx, b); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%s: a manifest of another name: %v", kind, err)
 		}
@@ -288,7 +320,7 @@ func TestEachCheckByItself(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.Ranks[0].Sum = m.Ranks[0].Sum[2:] + "00"
-		if err := im.write(ctx, &m.Ranks[0], io.Discard); !errors.Is(err, ErrDamaged) {
+		if err := im.Restore(ctx, m, 0, nil); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%s: another file of good regions: %v", kind, err)
 		}
 	}

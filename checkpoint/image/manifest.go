@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"lukechampine.com/blake3"
@@ -17,19 +18,36 @@ const formatVersion = 1
 type Manifest struct {
 	Version     int       `json:"version"`
 	Created     time.Time `json:"created"`
-	Job         string    `json:"job,omitempty"`
+	Name        string    `json:"name,omitempty"`
 	Host        string    `json:"host,omitempty"`
 	RegionBytes int       `json:"regionBytes"`
 	Ranks       []Rank    `json:"ranks"`
 }
 
+// Bytes is the size of all processes' files.
+func (m *Manifest) Bytes() int64 {
+	n := int64(0)
+	for i := range m.Ranks {
+		n += m.Ranks[i].FileBytes
+	}
+	return n
+}
+
+// Process names one pause of one process (gpu.Identity): an image is good for no other one.
+type Process struct {
+	PID       int    `json:"pid"`          // in its own PID namespace
+	Namespace uint64 `json:"pidNamespace"` // inode
+	Started   uint64 `json:"startTicks"`
+	Saves     uint32 `json:"saves"`
+}
+
 // Rank is one process of an image.
 type Rank struct {
-	PID       int     `json:"pid"`
+	Process
 	FileBytes int64   `json:"fileBytes"` // of PID.data
 	Sum       string  `json:"sum"`       // BLAKE3 of PID.data, in hexadecimal
 	Ranges    []Range `json:"ranges"`    // of GPU memory, in the order of PID.data
-	// Regions has the name of each region, 32 bytes each, in the order of Cuts; all 0: its bytes are 0.
+	// Regions has the name of each region, 32 bytes each, in the order of cuts; all 0: its bytes are 0.
 	Regions []byte `json:"regions"`
 }
 
@@ -38,6 +56,7 @@ type Range struct {
 	Address uint64 `json:"address"`
 	Bytes   uint64 `json:"bytes"`
 	Offset  uint64 `json:"offset"` // in PID.data
+	Sum     uint64 `json:"sum"`    // the library's
 }
 
 // magic begins a manifest; the last byte is the version.
@@ -66,8 +85,8 @@ func idOf(object []byte) string {
 }
 
 // decodeManifest verifies and reads a manifest. Its hash is compared first: what
-// differs then was written so, and is another key's.
-func decodeManifest(id string, object []byte, k *Key) (*Manifest, error) {
+// differs then was written so, and is another key's. The label is the name that it goes by in the store.
+func decodeManifest(id, label string, object []byte, k *Key) (*Manifest, error) {
 	const headBytes = 24
 	if len(object) < headBytes || !bytes.Equal(object[:7], magic[:7]) || idOf(object) != id {
 		return nil, ErrDamaged
@@ -90,19 +109,36 @@ func decodeManifest(id string, object []byte, k *Key) (*Manifest, error) {
 	if err != nil {
 		return nil, ErrDamaged
 	}
+	m, err := parse(text)
+	if err == nil && m.Name != label {
+		return nil, ErrDamaged
+	}
+	return m, err
+}
+
+// parse reads the text of a manifest, which may be a forger's if there is no key.
+func parse(text []byte) (*Manifest, error) {
 	m := &Manifest{}
 	if err := json.Unmarshal(text, m); err != nil {
 		return nil, ErrDamaged
 	}
-	if m.Version != formatVersion || m.RegionBytes != RegionBytes {
-		return nil, fmt.Errorf("expected version %d with regions of %d bytes; found %d, %d", formatVersion, RegionBytes, m.Version, m.RegionBytes)
+	if m.Version != formatVersion {
+		return nil, fmt.Errorf("expected version %d; found %d", formatVersion, m.Version)
+	}
+	if !regionSize(m.RegionBytes) {
+		return nil, fmt.Errorf("expected regions of a power of two from %d to %d bytes; found %d", leastRegion, mostRegion, m.RegionBytes)
 	}
 	for i := range m.Ranks {
 		r := &m.Ranks[i]
-		pieces, err := cuts(r.Ranges, uint64(r.FileBytes))
-		if err != nil || len(r.Regions) != len(pieces)*len(name{}) {
+		n, err := layout(r.Ranges, uint64(r.FileBytes), uint64(m.RegionBytes))
+		if err != nil || uint64(len(r.Regions)) != n*uint64(len(name{})) {
 			return nil, ErrDamaged
 		}
 	}
 	return m, nil
+}
+
+// SameMemory says whether a whole file with these ranges has the memory of the rank, by the library's checksums.
+func (r *Rank) SameMemory(found []Range, size int64) bool {
+	return size == r.FileBytes && slices.Equal(found, r.Ranges)
 }

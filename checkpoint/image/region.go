@@ -15,6 +15,14 @@ import (
 // RegionBytes is the size of a region; only the last one of a range is smaller.
 const RegionBytes = 256 << 10
 
+// What other versions may have chosen.
+const (
+	leastRegion = 64 << 10
+	mostRegion  = 4 << 20
+)
+
+func regionSize(n int) bool { return n >= leastRegion && n <= mostRegion && n&(n-1) == 0 }
+
 // ErrDamaged is an object of a store that is not what was written.
 var ErrDamaged = errors.New("damaged")
 
@@ -62,8 +70,10 @@ func (k *Key) nameOf(region []byte) (n name) {
 	return n
 }
 
+func (n name) text() string { return hex.EncodeToString(n[:]) }
+
 func (n name) object() string {
-	text := hex.EncodeToString(n[:])
+	text := n.text()
 	return "regions/" + text[:2] + "/" + text
 }
 
@@ -75,9 +85,9 @@ const (
 
 var (
 	encoder, _ = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false))
-	decoder, _ = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(8<<20), zstd.WithDecodeAllCapLimit(true))
-	// manifestDecoder has no limit of a region.
-	manifestDecoder, _ = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(4<<30))
+	decoder, _ = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(2*mostRegion), zstd.WithDecodeAllCapLimit(true))
+	// manifestDecoder has room for the names of 4 TiB of regions.
+	manifestDecoder, _ = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(1<<30))
 )
 
 // encode makes the object of a region: its form, its bytes, compressed where that
@@ -90,8 +100,8 @@ func (k *Key) encode(n name, region []byte) []byte {
 	return k.close(n[:], body)
 }
 
-// decode is the way back. What it returns has the name.
-func (k *Key) decode(n name, object []byte) ([]byte, error) {
+// decode is the way back. What it returns has the name, and so many bytes.
+func (k *Key) decode(n name, object []byte, size uint64) ([]byte, error) {
 	body, err := k.open(n[:], object)
 	if err != nil {
 		return nil, err
@@ -103,13 +113,13 @@ func (k *Key) decode(n name, object []byte) ([]byte, error) {
 	switch body[0] {
 	case asIs:
 	case compressed:
-		if region, err = decoder.DecodeAll(region, make([]byte, 0, RegionBytes)); err != nil {
+		if region, err = decoder.DecodeAll(region, make([]byte, 0, size)); err != nil {
 			return nil, ErrDamaged
 		}
 	default:
 		return nil, ErrDamaged
 	}
-	if k.nameOf(region) != n {
+	if uint64(len(region)) != size || k.nameOf(region) != n {
 		return nil, ErrDamaged
 	}
 	return region, nil
