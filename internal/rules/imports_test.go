@@ -96,14 +96,15 @@ var mayImport = map[string][]string{
 	"checkpoint":       {"gpu"},
 	"checkpoint/pause": {"checkpoint", "gpu"},
 
-	"checkpoint/image": {}, // it reads and writes files of the shim's, and asks no process
-	"agent":            {"agent/agentpb", "checkpoint", "checkpoint/pause", "gpu"},
-	"agent/agentpb":    {},
+	"checkpoint/image":   {}, // it reads and writes files of the shim's, and asks no process
+	"checkpoint/offload": {"checkpoint", "checkpoint/image", "gpu"},
+	"agent":              {"agent/agentpb", "checkpoint", "checkpoint/pause", "gpu"},
+	"agent/agentpb":      {},
 
 	// Modules of their own.
 	"devcluster": {"core", "workload", "devcluster/"},
 
-	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "migrate", "reproduce", "advisor", "bench", "coretest/audit", "semantic/", "gpu", "checkpoint", "checkpoint/pause", "agent/", "internal/spelling", "internal/table"},
+	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "migrate", "reproduce", "advisor", "bench", "coretest/audit", "semantic/", "gpu", "checkpoint", "checkpoint/image", "checkpoint/offload", "checkpoint/pause", "agent/", "internal/spelling", "internal/table"},
 	"deploy":   {},
 	"tools":    {},
 	"internal": {},
