@@ -402,7 +402,7 @@ func (pl *planner) evictablePods(c preemptor) []*ranked {
 	terms := pl.affinities.constrain(c.job)
 	for m := range pl.runs.loads {
 		// Other models matter if quota is lacking, or if affinities keep the job off a domain.
-		if !c.short && !terms && !slices.Contains(c.class.models, m) {
+		if !c.short && !c.owes && !terms && !slices.Contains(c.class.models, m) {
 			continue
 		}
 		for k := range pl.runs.loads[m].evictable {
@@ -530,7 +530,7 @@ func (pl *planner) addVictim(s *search, c preemptor, v *job, pod int) bool {
 	if _, ok := pl.mayTake(c.job, v, pod, c.against(v, pod), pl.coverNow(p), c.head); !ok && !v.Gang {
 		return false
 	}
-	if !pl.useful(c.job, v, p, c.short) || v.Gang && v.nomination != nil {
+	if !pl.useful(c.job, v, p, c.short) && !pl.repays(&c, v, pod) || v.Gang && v.nomination != nil {
 		// Others leave for further pods of the gang. If it left now, their places would be lost,
 		// and those others would have left for nothing.
 		return false
@@ -699,6 +699,13 @@ func (pl *planner) useful(j, v *job, p *pod, overrun bool) bool {
 			return slices.ContainsFunc(j.queue.Governing(m), func(a string) bool { return slices.Contains(accounts, a) })
 		})
 	})
+}
+
+// repays reports whether evicting a pod of v could help the preemptor, wherever the pod runs: its queue would have more than it
+// owns, or is owed, and gives back what the pod holds before others leave for it. Without that, an urgent job waited for ever
+// if the weaker jobs of its queue ran on nodes that it may not use.
+func (pl *planner) repays(c *preemptor, v *job, pod int) bool {
+	return c.owes && !c.inDebt && pl.useful(c.job, v, &v.pods[pod], true) && pl.paysFor(&victim{job: v, pod: pod}, c)
 }
 
 // costOf returns what it costs to evict a job's running pods, or one of them (-1 for all), as the
