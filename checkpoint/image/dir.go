@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// Store keeps objects by name. A name has parts of letters, digits, - and ., with / between them.
+// Store keeps objects of one byte or more by name. Its methods may be called from several
+// goroutines, and what one has done the next one finds. A name has parts of letters, digits, - and ., with / between them.
 type Store interface {
 	// Put writes an object: whole, or not at all. One of the same name is replaced.
 	Put(ctx context.Context, object string, data []byte) error

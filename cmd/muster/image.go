@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,7 +26,7 @@ func newImage() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "image COMMAND",
 		Short: "Keep the memory of paused processes as images, elsewhere",
-		Long: `Image stores the GPU memory that muster pause copied to the host in a folder, as
+		Long: `Image stores the GPU memory that muster pause copied to the host in a folder or a bucket, as
 regions that are stored once, compressed and, with --key, encrypted. With --move the
 copy on the host is removed: the processes stay paused, and need that memory again
 before muster resume. An image is good for the very pause of which it was made.`,
@@ -45,7 +46,7 @@ type storeFlags struct {
 }
 
 func (f *storeFlags) register(c *cobra.Command) {
-	c.Flags().StringVar(&f.store, "store", "", "the `FOLDER` of the images")
+	c.Flags().StringVar(&f.store, "store", "", "where the images are: a `FOLDER`, or s3://BUCKET/PREFIX")
 	c.Flags().StringVar(&f.key, "key", "", "the `FILE` of the key of encrypted images: 64 hexadecimal digits")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print JSON objects, each on a line")
 }
@@ -53,7 +54,7 @@ func (f *storeFlags) register(c *cobra.Command) {
 // open opens the store; with create it may be a new one.
 func (f *storeFlags) open(c *cobra.Command, create bool) (*image.Images, error) {
 	if f.store == "" {
-		return nil, badUsage(c, "--store: expected the folder of the images; found none")
+		return nil, badUsage(c, "--store: expected a folder, or s3://BUCKET/PREFIX; found none")
 	}
 	var key *image.Key
 	if f.key != "" {
@@ -72,7 +73,15 @@ func (f *storeFlags) open(c *cobra.Command, create bool) (*image.Images, error) 
 			return nil, &usageError{fmt.Sprintf("--key: %s: %v", f.key, err)}
 		}
 	}
-	images, err := image.Open(c.Context(), image.Dir(f.store), key, create)
+	var store image.Store = image.Dir(f.store)
+	if strings.HasPrefix(f.store, "s3://") {
+		bucket, err := image.OpenS3(f.store)
+		if err != nil {
+			return nil, &usageError{"--store: " + err.Error()}
+		}
+		store = bucket
+	}
+	images, err := image.Open(c.Context(), store, key, create)
 	switch {
 	case errors.Is(err, image.ErrKey) && key == nil:
 		return nil, &usageError{f.store + ": its images are encrypted: expected --key"}
