@@ -123,6 +123,11 @@ func noRoom(p *Problem) *NoRoom {
 // kernels returns the best plan of items, and the bound.
 func kernels(in *instance, starts [][]int) ([]int, float64) {
 	r := relax(in, starts)
+	for _, i := range r.support {
+		if at := r.columns[i]; in.objectiveOf(at) <= r.bound*(1+1e-9) && in.over(in.memory(at)) == 0 {
+			return at, r.bound // optimal
+		}
+	}
 	tries := slices.Clone(starts[:1])
 	for _, i := range r.support {
 		tries = append(tries, r.columns[i])

@@ -101,10 +101,14 @@ var mayImport = map[string][]string{
 	"agent":              {"agent/agentpb", "checkpoint", "checkpoint/pause", "gpu"},
 	"agent/agentpb":      {},
 
+	// Which kernel runs on which of several unlike GPUs. The planner computes, and nothing else.
+	"disagg":      {"api/strict", "disagg/plan", "internal/table", "workload"}, // workload for errors about files
+	"disagg/plan": {},
+
 	// Modules of their own.
 	"devcluster": {"core", "workload", "devcluster/"},
 
-	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "migrate", "reproduce", "advisor", "bench", "coretest/audit", "semantic/", "gpu", "checkpoint", "checkpoint/image", "checkpoint/offload", "checkpoint/pause", "agent/", "internal/spelling", "internal/table"},
+	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "migrate", "reproduce", "advisor", "bench", "coretest/audit", "semantic/", "gpu", "checkpoint", "checkpoint/image", "checkpoint/offload", "checkpoint/pause", "agent/", "disagg/", "disagg", "internal/spelling", "internal/table"},
 	"deploy":   {},
 	"tools":    {},
 	"internal": {},

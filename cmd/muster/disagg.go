@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-sched/muster/disagg"
+	"github.com/muster-sched/muster/disagg/plan"
+)
+
+func newDisagg() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "disagg",
+		Short: "Plan on which of several unlike GPUs each kernel of a model runs",
+		Long: `Disagg plans kernel-granularity disaggregation (Tessera): the kernels of one model run
+on GPUs of different models, each where that is best for the whole.`,
+		Example: `  muster disagg plan --kernels profile.json --gpus A100,L40S --link 200gbps`,
+	}
+	c.AddCommand(newDisaggPlan())
+	return c
+}
+
+// disaggPlan are the flags of muster disagg plan.
+type disaggPlan struct {
+	kernels, objective, svg string
+	gpus, links, memory     []string
+	shared, alike, asJSON   bool
+}
+
+func newDisaggPlan() *cobra.Command {
+	var f disaggPlan
+	c := &cobra.Command{
+		Use:   "plan --kernels FILE --link LINK [--gpus LIST] [--objective O]",
+		Short: "Find the GPU of each kernel, with a bound on how much better any plan could be",
+		Long: `Plan reads the times of kernels on several models of GPUs, and finds where each kernel
+runs best. It compares that with one GPU, with independent replicas, and with splits by
+phase and by attention, and says which shape wins and how far the winner can be from
+the optimum. Objectives:
+  throughput  the stage time of a pipeline of requests: the largest of all GPUs'
+              computing and receiving times
+  latency     the time of a lone request: all kernels and all transfers
+A LINK is RATE or RATE/LATENCY, for all GPUs or, after A:B=, for two models; the
+latency is 10us unless given.`,
+		Example: `  muster disagg plan --kernels profile.json --gpus A100,L40S --link 200gbps
+  muster disagg plan --kernels profile.json --link 25gbps/20us --objective latency
+  muster disagg plan --kernels profile.json --gpus A100,A100,L40S --link 200gbps --link A100:A100=2400gbps
+  muster disagg plan --kernels profile.json --link 200gbps --memory L40S=24gb --svg plan.svg --json`,
+		Args: arguments(),
+		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
+	}
+	flags := c.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.kernels, "kernels", "", "the `FILE` with the kernels and their times (profile.json)")
+	flags.StringSliceVar(&f.gpus, "gpus", nil, "the `LIST` of GPUs, by their models in the profile; a model may be repeated; by default one of each")
+	flags.StringArrayVar(&f.links, "link", nil, "the `LINK` between GPUs, such as 200gbps, 200gbps/10us or A100:L40S=100gbps; can be repeated")
+	flags.BoolVar(&f.shared, "shared-link", false, "a GPU sends and receives over the same bandwidth")
+	flags.StringVar(&f.objective, "objective", string(plan.Throughput), "minimize for this `OBJECTIVE`: throughput or latency")
+	flags.StringSliceVar(&f.memory, "memory", nil, "the `LIST` of memories by model, such as A100=80gb, instead of the profile's")
+	flags.BoolVar(&f.alike, "alike", false, "place the kernels of identical layers alike: coarser, and faster for large models")
+	flags.BoolVar(&f.asJSON, "json", false, "print the plan as JSON, with the GPU of each kernel")
+	flags.StringVar(&f.svg, "svg", "", "write a picture of the plan to this `FILE`")
+	return c
+}
+
+func (f *disaggPlan) run(c *cobra.Command) error {
+	objective := plan.Objective(f.objective)
+	switch {
+	case f.kernels == "":
+		return badUsage(c, "--kernels: expected the file of a profile; found none")
+	case objective != plan.Throughput && objective != plan.Latency:
+		return badUsage(c, "--objective: expected one of throughput, latency; found %q", f.objective)
+	}
+	links, err := disagg.ParseLinks(f.links)
+	if err != nil {
+		return badUsage(c, "--link: %s", err)
+	}
+	links.Shared = f.shared
+	memory, err := disagg.ParseMemory(f.memory)
+	if err != nil {
+		return badUsage(c, "--memory: %s", err)
+	}
+	profile, err := disagg.ReadProfile(f.kernels)
+	if err != nil {
+		return err
+	}
+	if f.gpus == nil {
+		for _, g := range profile.GPUs {
+			f.gpus = append(f.gpus, g.Name)
+		}
+	}
+	problem, err := profile.Problem(f.gpus, links, memory)
+	if err != nil {
+		return badUsage(c, "--gpus, --link, --memory: %s", err)
+	}
+	best, err := plan.Best(problem, objective, plan.Options{Alike: f.alike})
+	if err != nil {
+		return err
+	}
+	if f.svg != "" {
+		if err := writePicture(f.svg, problem, best); err != nil {
+			return err
+		}
+	}
+	answer := disagg.NewAnswer(problem, objective, best)
+	if f.asJSON {
+		return writeJSON(c.OutOrStdout(), answer)
+	}
+	return answer.Text(c.OutOrStdout())
+}
+
+// writePicture writes the picture of a plan, whole or not at all.
+func writePicture(path string, p *plan.Problem, best *plan.Plan) error {
+	var b bytes.Buffer
+	if err := disagg.Picture(&b, p, best); err != nil {
+		return err
+	}
+	part := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".part")
+	if err := os.WriteFile(part, b.Bytes(), 0o644); err != nil {
+		return unwritable(path, err)
+	}
+	if err := os.Rename(part, path); err != nil {
+		os.Remove(part)
+		return unwritable(path, err)
+	}
+	return nil
+}
