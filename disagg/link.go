@@ -69,7 +69,7 @@ func parseLink(text string) (plan.Link, error) {
 func (l *Links) between(gpus []string) ([][]plan.Link, error) {
 	for pair := range l.Pairs {
 		if !slices.Contains(gpus, pair[0]) || !slices.Contains(gpus, pair[1]) {
-			return nil, fmt.Errorf("expected a link between GPUs of the plan; found %s:%s", min(pair[0], pair[1]), max(pair[0], pair[1]))
+			return nil, fmt.Errorf("link: expected a link between GPUs of the plan; found %s:%s", min(pair[0], pair[1]), max(pair[0], pair[1]))
 		}
 	}
 	all := make([][]plan.Link, len(gpus))
@@ -85,7 +85,7 @@ func (l *Links) between(gpus []string) ([][]plan.Link, error) {
 	for u := range all {
 		for v, link := range all[u] {
 			if u != v && link.BytesPerSecond == 0 {
-				return nil, fmt.Errorf("expected a link between %s and %s; found none", gpus[u], gpus[v])
+				return nil, fmt.Errorf("link: expected a link between %s and %s; found none", gpus[u], gpus[v])
 			}
 		}
 	}

@@ -139,8 +139,8 @@ func (p *Profile) checkKernel(i int, n *names, wrong func(path, format string, a
 }
 
 // Problem makes the planner's problem: the profile on these GPUs, which may repeat a model, with
-// links between any two and, if not 0, memory by model. An error says what is wrong with gpus or
-// with the names that links and memory have.
+// links between any two and, if not 0, memory by model. An error starts with gpus, link or
+// memory, and says what was expected there.
 func (p *Profile) Problem(gpus []string, links Links, memory map[string]int64) (*plan.Problem, error) {
 	n, err := p.index(func(path, format string, args ...any) error { return fmt.Errorf(path+": "+format, args...) })
 	if err != nil {
@@ -152,7 +152,7 @@ func (p *Profile) Problem(gpus []string, links Links, memory map[string]int64) (
 	for _, name := range gpus {
 		i, ok := n.gpus[name]
 		if !ok {
-			return nil, fmt.Errorf("expected GPUs of the profile (%s); found %q", list(p.GPUs), name)
+			return nil, fmt.Errorf("gpus: expected GPUs of the profile (%s); found %q", list(p.GPUs), name)
 		}
 		g := plan.GPU{Name: name, Memory: p.GPUs[i].Memory}
 		if m, ok := memory[name]; ok {
@@ -165,7 +165,7 @@ func (p *Profile) Problem(gpus []string, links Links, memory map[string]int64) (
 	}
 	for name := range memory {
 		if seen[name] == 0 {
-			return nil, fmt.Errorf("expected memory of GPUs of the plan; found %q", name)
+			return nil, fmt.Errorf("memory: expected GPUs of the plan; found %q", name)
 		}
 	}
 	if q.Links, err = links.between(gpus); err != nil {

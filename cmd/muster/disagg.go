@@ -93,7 +93,7 @@ func (f *disaggPlan) run(c *cobra.Command) error {
 	}
 	problem, err := profile.Problem(f.gpus, links, memory)
 	if err != nil {
-		return badUsage(c, "--gpus, --link, --memory: %s", err)
+		return badUsage(c, "--%s", err)
 	}
 	best, err := plan.Best(problem, objective, plan.Options{Alike: f.alike})
 	if err != nil {
