@@ -21,7 +21,7 @@ var errChanged = errors.New("it went on, or was paused again, while its memory w
 type held struct {
 	page *gpu.Page
 	id   gpu.Identity
-	file *os.File
+	file *os.File // nil if an image of the pause has the memory
 }
 
 // still says whether the process is in the pause in which it was found.
@@ -45,6 +45,8 @@ type Job struct {
 
 // Save saves the memory of paused processes as one image. It holds the processes until
 // the shim is closed. Whenever it ends early, each PID.data is there, or the image is whole.
+// If the image of that name is of the same pauses of the same processes, an earlier call
+// stored it and ended early: this one does the rest.
 func Save(ctx context.Context, shim *checkpoint.Shim, images *image.Images, job Job) (image.Saved, error) {
 	var all []held
 	defer func() {
@@ -52,6 +54,11 @@ func Save(ctx context.Context, shim *checkpoint.Shim, images *image.Images, job 
 			h.file.Close()
 		}
 	}()
+	if saved, there, err := stored(ctx, shim, images, job); err != nil {
+		return image.Saved{}, err
+	} else if there != nil {
+		return saved, moveAway(ctx, shim, images, saved, there, job)
+	}
 	var sources []image.Source
 	total := int64(0)
 	for _, pid := range job.PIDs {
@@ -65,19 +72,58 @@ func Save(ctx context.Context, shim *checkpoint.Shim, images *image.Images, job 
 	}
 	job.Step("saving", total)
 	saved, err := images.Save(ctx, job.Name, sources)
-	if err != nil || !job.Move {
+	if err != nil {
 		return saved, err
 	}
-	job.Step("verifying", total)
+	return saved, moveAway(ctx, shim, images, saved, all, job)
+}
+
+// stored returns the image of the job's name, and its processes, if it is of their present
+// pauses; no processes if it is not. Some of their memory may be removed already.
+func stored(ctx context.Context, shim *checkpoint.Shim, images *image.Images, job Job) (image.Saved, []held, error) {
+	if job.Name == "" {
+		return image.Saved{}, nil, nil
+	}
+	e, err := images.Find(ctx, job.Name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return image.Saved{}, nil, nil
+	} else if err != nil {
+		return image.Saved{}, nil, err
+	}
+	m, err := images.Manifest(ctx, e)
+	if err != nil || len(m.Ranks) != len(job.PIDs) {
+		return image.Saved{}, nil, err
+	}
+	var all []held
+	for i, pid := range job.PIDs {
+		page, err := shim.HoldSaved(ctx, pid)
+		if err != nil {
+			return image.Saved{}, nil, fmt.Errorf("process %d: %w", pid, err)
+		}
+		if m.Ranks[i].Process != image.Process(page.Identity()) {
+			return image.Saved{}, nil, nil
+		}
+		all = append(all, held{page: page, id: page.Identity()})
+	}
+	return image.Saved{Entry: e, Bytes: m.Bytes()}, all, nil
+}
+
+// moveAway removes the memory of the processes of an image from the host, if the job says so
+// and the image is whole.
+func moveAway(ctx context.Context, shim *checkpoint.Shim, images *image.Images, saved image.Saved, all []held, job Job) error {
+	if !job.Move {
+		return nil
+	}
+	job.Step("verifying", saved.Bytes)
 	if err := images.Verify(ctx, saved.Entry); err != nil {
-		return saved, fmt.Errorf("the image is not used, and the memory stays where it is: %w", err)
+		return fmt.Errorf("the image is not used, and the memory stays where it is: %w", err)
 	}
 	for _, h := range all {
 		if err := h.remove(shim); err != nil {
-			return saved, fmt.Errorf("process %d: the image %s is whole, and its memory stays where it is: %w", h.id.PID, saved.ID, err)
+			return fmt.Errorf("process %d: the image %s is whole, and its memory stays where it is: %w", h.id.PID, saved.ID, err)
 		}
 	}
-	return saved, nil
+	return nil
 }
 
 func hold(ctx context.Context, shim *checkpoint.Shim, pid int) (held, int64, error) {
@@ -109,21 +155,23 @@ func (h held) remove(shim *checkpoint.Shim) error {
 	if err := shim.Keep(h.id.PID); err != nil { // a lease that ran out at the first Keep may have been set again
 		return err
 	}
-	mine, err := h.file.Stat()
-	if err != nil {
-		return err
-	}
 	found, err := os.Lstat(h.page.DataPath())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err == nil && !os.SameFile(mine, found) {
-		err = errChanged
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = os.Remove(h.page.DataPath())
+	if h.file != nil {
+		mine, err := h.file.Stat()
+		if err != nil {
+			return err
+		}
+		if !os.SameFile(mine, found) {
+			return errChanged
+		}
 	}
-	return err
+	return os.Remove(h.page.DataPath())
 }
 
 // Find returns the image of the present pause of a process: fs.ErrNotExist if the store has none.

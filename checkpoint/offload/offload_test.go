@@ -89,6 +89,57 @@ func resume(n *gputest.Node, pids ...int) error {
 	return checkpoint.Resume(ctx, b, pids, time.Minute)
 }
 
+// A move that ended early, before the memory was removed or in the middle of that, is ended by the same command. The name
+// is not given to another pause.
+func TestMoveAgain(t *testing.T) {
+	n := gputest.NewNode(t, 64)
+	programs, pids, sums := paused(t, n, 2)
+	images, _ := store(t)
+	again := func(move bool, pids ...int) (image.Saved, error) {
+		b := shim(n)
+		defer b.Close()
+		return offload.Save(ctx, b, images, offload.Job{Name: "a", PIDs: pids, Move: move, Step: quiet})
+	}
+	first, err := again(false, pids...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(dataOf(n, pids[0])); err != nil {
+		t.Fatal(err)
+	}
+	second, err := again(true, pids...)
+	if err != nil || second.Entry != first.Entry || second.Bytes != first.Bytes || second.Written != 0 {
+		t.Errorf("%+v, %v; want %+v with nothing new", second, err, first)
+	}
+	for _, pid := range pids {
+		if _, err := os.Stat(dataOf(n, pid)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("process %d: %v", pid, err)
+		}
+	}
+	if _, err := restore(n, images, first.Entry); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := again(true, pids[1]); err == nil || !strings.Contains(err.Error(), "expected a name that no image has") {
+		t.Errorf("one of the two processes: %v", err)
+	}
+	if err := resume(n, pids...); err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range programs {
+		if got := p.Do("sum 0 %d", 4*mib); got != sums[i] {
+			t.Errorf("process %d: %s, was %s", p.PID, got, sums[i])
+		}
+	}
+	b := shim(n)
+	if err := checkpoint.Pause(ctx, b, pids, checkpoint.Options{Timeout: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	b.Close()
+	if _, err := again(true, pids...); err == nil || !strings.Contains(err.Error(), "expected a name that no image has") {
+		t.Errorf("the next pause: %v", err)
+	}
+}
+
 // Two ranks with the same parameters are paused, moved to an image that needs a good half less, restored, and
 // go on with the same memory.
 func TestMoveAndRestore(t *testing.T) {
