@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/muster-sched/muster/disagg"
 	"github.com/muster-sched/muster/disagg/plan"
+	"github.com/muster-sched/muster/disagg/roofline"
 )
 
 func newDisagg() *cobra.Command {
@@ -17,9 +20,50 @@ func newDisagg() *cobra.Command {
 		Short: "Plan on which of several unlike GPUs each kernel of a model runs",
 		Long: `Disagg plans kernel-granularity disaggregation (Tessera): the kernels of one model run
 on GPUs of different models, each where that is best for the whole.`,
-		Example: `  muster disagg plan --kernels profile.json --gpus A100,L40S --link 200gbps`,
+		Example: `  muster disagg profile --model llama-3-8b --gpus A100,L40S >profile.json
+  muster disagg plan --kernels profile.json --gpus A100,L40S --link 200gbps`,
 	}
-	c.AddCommand(newDisaggPlan())
+	c.AddCommand(newDisaggProfile(), newDisaggPlan())
+	return c
+}
+
+func newDisaggProfile() *cobra.Command {
+	var model string
+	var gpus []string
+	var names, known []string
+	for i := range roofline.All {
+		names = append(names, roofline.All[i].Name)
+	}
+	for _, s := range roofline.Specs {
+		known = append(known, s.Name)
+	}
+	c := &cobra.Command{
+		Use:   "profile --model MODEL --gpus LIST",
+		Short: "Print a profile of a known model on known GPUs, by a roofline of published figures",
+		Long: `Profile generates the kernels of a model from its public configuration, and their times
+from the published FLOPS and bandwidths of the GPUs. No time in it was measured.
+
+Models: ` + strings.Join(names, ", ") + `
+GPUs:   ` + strings.Join(known, ", "),
+		Example: `  muster disagg profile --model llama-3-8b --gpus A100,L40S >profile.json`,
+		Args:    arguments(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			i := slices.Index(names, model)
+			if i < 0 {
+				return badUsage(c, "--model: expected one of %s; found %q", strings.Join(names, ", "), model)
+			}
+			if len(gpus) == 0 {
+				gpus = known
+			}
+			p, ok := roofline.All[i].Generate(gpus)
+			if !ok {
+				return badUsage(c, "--gpus: expected some of %s; found %s", strings.Join(known, ", "), strings.Join(gpus, ","))
+			}
+			return writeJSON(c.OutOrStdout(), p)
+		},
+	}
+	c.Flags().StringVar(&model, "model", "", "the `MODEL`")
+	c.Flags().StringSliceVar(&gpus, "gpus", nil, "the `LIST` of GPUs; by default all that are known")
 	return c
 }
 

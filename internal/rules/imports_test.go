@@ -41,7 +41,7 @@ var mayImport = map[string][]string{
 	"api":         {"core", "core/cluster", "core/place", "core/quota", "workload", "api/"},
 	"snapshot":    {"core", "core/cluster", "core/frag", "workload", "api/"},
 	"advisor":     {"core", "workload", "runlog", "semantic/estimate", "semantic/extract", "semantic/history", "semantic/metadata", "semantic/redact", "internal/spelling"}, // jobs as the semantic layer's
-	"reproduce":   {"core/", "workload", "sim", "sim/elastic", "metrics", "report", "runlog", "advisor", "semantic/estimate", "semantic/history", "internal/optimum"},
+	"reproduce":   {"core/", "workload", "sim", "sim/elastic", "metrics", "report", "runlog", "advisor", "semantic/estimate", "semantic/history", "disagg", "disagg/", "internal/optimum"},
 	"bench":       {"core/"},
 	"migrate":     {"api/"},
 
@@ -102,8 +102,9 @@ var mayImport = map[string][]string{
 	"agent/agentpb":      {},
 
 	// Which kernel runs on which of several unlike GPUs. The planner computes, and nothing else.
-	"disagg":      {"api/strict", "disagg/plan", "internal/table", "workload"}, // workload for errors about files
-	"disagg/plan": {},
+	"disagg":          {"api/strict", "disagg/plan", "internal/table", "workload"}, // workload for errors about files
+	"disagg/plan":     {},
+	"disagg/roofline": {"disagg"},
 
 	// Modules of their own.
 	"devcluster": {"core", "workload", "devcluster/"},
