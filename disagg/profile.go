@@ -29,11 +29,20 @@ type GPU struct {
 	Memory int64  `json:"memory,omitempty" min:"0"`
 }
 
-// Phase says how often the kernels of a phase run for one request.
+// Phase says how often the kernels of a phase run for one request. Of a recorded request they run
+// once for each Tokens of its Per tokens, context or generated, or Runs times without Per.
 type Phase struct {
-	Name string  `json:"name"`
-	Runs float64 `json:"runs" min:"0"`
+	Name   string  `json:"name"`
+	Runs   float64 `json:"runs" min:"0"`
+	Per    string  `json:"per,omitempty"`
+	Tokens float64 `json:"tokens,omitempty" min:"0"`
 }
+
+// The tokens that a phase may be per.
+const (
+	perContext   = "context"
+	perGenerated = "generated"
+)
 
 // Buffer is weights, or state that stays in memory.
 type Buffer struct {
@@ -106,6 +115,14 @@ func (p *Profile) index(wrong func(path, format string, args ...any) error) (*na
 		return nil, wrong("gpus", "at least one GPU; found 0")
 	case len(p.Kernels) == 0:
 		return nil, wrong("kernels", "at least one kernel; found 0")
+	}
+	for i, x := range p.Phases {
+		switch {
+		case x.Per != "" && x.Per != perContext && x.Per != perGenerated:
+			return nil, wrong(fmt.Sprintf("phases[%d].per", i), "%s or %s; found %q", perContext, perGenerated, x.Per)
+		case (x.Per != "") != (x.Tokens > 0):
+			return nil, wrong(fmt.Sprintf("phases[%d].tokens", i), "a number above 0 with per, and none without; found %g", x.Tokens)
+		}
 	}
 	for i := range p.Kernels {
 		if err := p.checkKernel(i, n, wrong); err != nil {

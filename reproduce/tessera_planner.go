@@ -64,7 +64,7 @@ func (p *tesseraPair) rows(links disagg.Links) ([]Row, error) {
 	sum, count := map[plan.Shape]float64{}, map[plan.Shape]float64{}
 	alone, gap := 0.0, 0.0
 	for i := range roofline.All {
-		profile, _ := roofline.All[i].Generate([]string{p.left, p.right})
+		profile, _ := roofline.All[i].Generate([]string{p.left, p.right}, roofline.Offline)
 		problem, err := profile.Problem([]string{p.left, p.right}, links, nil)
 		if err != nil {
 			return nil, err

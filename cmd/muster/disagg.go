@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,17 +20,20 @@ func newDisagg() *cobra.Command {
 		Use:   "disagg",
 		Short: "Plan on which of several unlike GPUs each kernel of a model runs",
 		Long: `Disagg plans kernel-granularity disaggregation (Tessera): the kernels of one model run
-on GPUs of different models, each where that is best for the whole.`,
+on GPUs of different models, each where that is best for the whole. It also simulates
+requests that run on such plans.`,
 		Example: `  muster disagg profile --model llama-3-8b --gpus A100,L40S >profile.json
-  muster disagg plan --kernels profile.json --gpus A100,L40S --link 200gbps`,
+  muster disagg plan --kernels profile.json --gpus A100,L40S --link 200gbps
+  muster disagg simulate --kernels profile.json --link 200gbps --policy serial,throughput`,
 	}
-	c.AddCommand(newDisaggProfile(), newDisaggPlan())
+	c.AddCommand(newDisaggProfile(), newDisaggPlan(), newDisaggSimulate())
 	return c
 }
 
 func newDisaggProfile() *cobra.Command {
 	var model string
 	var gpus []string
+	batch := roofline.Offline
 	var names, known []string
 	for i := range roofline.All {
 		names = append(names, roofline.All[i].Name)
@@ -45,8 +49,9 @@ from the published FLOPS and bandwidths of the GPUs. No time in it was measured.
 
 Models: ` + strings.Join(names, ", ") + `
 GPUs:   ` + strings.Join(known, ", "),
-		Example: `  muster disagg profile --model llama-3-8b --gpus A100,L40S >profile.json`,
-		Args:    arguments(),
+		Example: `  muster disagg profile --model llama-3-8b --gpus A100,L40S >profile.json
+  muster disagg profile --model gpt-oss-20b --gpus A100,L40S --prompts 1 --sequences 1`,
+		Args: arguments(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			i := slices.Index(names, model)
 			if i < 0 {
@@ -55,7 +60,12 @@ GPUs:   ` + strings.Join(known, ", "),
 			if len(gpus) == 0 {
 				gpus = known
 			}
-			p, ok := roofline.All[i].Generate(gpus)
+			for name, n := range map[string]int{"prompts": batch.Prompts, "sequences": batch.Sequences} {
+				if n < 1 || n > 65536 {
+					return badUsage(c, "--%s: expected a number from 1 to 65536; found %d", name, n)
+				}
+			}
+			p, ok := roofline.All[i].Generate(gpus, batch)
 			if !ok {
 				return badUsage(c, "--gpus: expected some of %s; found %s", strings.Join(known, ", "), strings.Join(gpus, ","))
 			}
@@ -64,14 +74,74 @@ GPUs:   ` + strings.Join(known, ", "),
 	}
 	c.Flags().StringVar(&model, "model", "", "the `MODEL`")
 	c.Flags().StringSliceVar(&gpus, "gpus", nil, "the `LIST` of GPUs; by default all that are known")
+	c.Flags().IntVar(&batch.Prompts, "prompts", batch.Prompts, "how many prompts run together")
+	c.Flags().IntVar(&batch.Sequences, "sequences", batch.Sequences, "how many sequences generate together")
 	return c
+}
+
+// disaggInput are the flags of what is planned or simulated.
+type disaggInput struct {
+	kernels             string
+	gpus, links, memory []string
+	shared, alike       bool
+	linkLoad            float64
+}
+
+func (f *disaggInput) add(c *cobra.Command) {
+	flags := c.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.kernels, "kernels", "", "the `FILE` with the kernels and their times (profile.json)")
+	flags.StringSliceVar(&f.gpus, "gpus", nil, "the `LIST` of GPUs, by their models in the profile; a model may be repeated; by default one of each")
+	flags.StringArrayVar(&f.links, "link", nil, "the `LINK` between GPUs, such as 200gbps, 200gbps/10us or A100:L40S=100gbps; can be repeated")
+	flags.BoolVar(&f.shared, "shared-link", false, "a GPU sends and receives over the same bandwidth")
+	flags.Float64Var(&f.linkLoad, "link-load", 1, "for throughput: the largest `SHARE` of the stage time that a GPU may receive, above 0 and at most 1")
+	flags.StringSliceVar(&f.memory, "memory", nil, "the `LIST` of memories by model, such as A100=80gb, instead of the profile's")
+	flags.BoolVar(&f.alike, "alike", false, "place the kernels of identical layers alike: coarser, and faster for large models")
+}
+
+func (f *disaggInput) options() plan.Options {
+	return plan.Options{Alike: f.alike, LinkLoad: f.linkLoad}
+}
+
+// problem reads the profile and makes the planner's problem of it.
+func (f *disaggInput) problem(c *cobra.Command) (*disagg.Profile, *plan.Problem, error) {
+	if f.kernels == "" {
+		return nil, nil, badUsage(c, "--kernels: expected the file of a profile; found none")
+	}
+	if !(f.linkLoad > 0 && f.linkLoad <= 1) {
+		return nil, nil, badUsage(c, "--link-load: expected a share above 0 and at most 1; found %v", f.linkLoad)
+	}
+	links, err := disagg.ParseLinks(f.links)
+	if err != nil {
+		return nil, nil, badUsage(c, "--link: %s", err)
+	}
+	links.Shared = f.shared
+	memory, err := disagg.ParseMemory(f.memory)
+	if err != nil {
+		return nil, nil, badUsage(c, "--memory: %s", err)
+	}
+	profile, err := disagg.ReadProfile(f.kernels)
+	if err != nil {
+		return nil, nil, err
+	}
+	gpus := f.gpus
+	if gpus == nil {
+		for _, g := range profile.GPUs {
+			gpus = append(gpus, g.Name)
+		}
+	}
+	problem, err := profile.Problem(gpus, links, memory)
+	if err != nil {
+		return nil, nil, badUsage(c, "--%s", err)
+	}
+	return profile, problem, nil
 }
 
 // disaggPlan are the flags of muster disagg plan.
 type disaggPlan struct {
-	kernels, objective, svg string
-	gpus, links, memory     []string
-	shared, alike, asJSON   bool
+	disaggInput
+	objective, svg string
+	asJSON         bool
 }
 
 func newDisaggPlan() *cobra.Command {
@@ -95,15 +165,9 @@ latency is 10us unless given.`,
 		Args: arguments(),
 		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
 	}
+	f.add(c)
 	flags := c.Flags()
-	flags.SortFlags = false
-	flags.StringVar(&f.kernels, "kernels", "", "the `FILE` with the kernels and their times (profile.json)")
-	flags.StringSliceVar(&f.gpus, "gpus", nil, "the `LIST` of GPUs, by their models in the profile; a model may be repeated; by default one of each")
-	flags.StringArrayVar(&f.links, "link", nil, "the `LINK` between GPUs, such as 200gbps, 200gbps/10us or A100:L40S=100gbps; can be repeated")
-	flags.BoolVar(&f.shared, "shared-link", false, "a GPU sends and receives over the same bandwidth")
 	flags.StringVar(&f.objective, "objective", string(plan.Throughput), "minimize for this `OBJECTIVE`: throughput or latency")
-	flags.StringSliceVar(&f.memory, "memory", nil, "the `LIST` of memories by model, such as A100=80gb, instead of the profile's")
-	flags.BoolVar(&f.alike, "alike", false, "place the kernels of identical layers alike: coarser, and faster for large models")
 	flags.BoolVar(&f.asJSON, "json", false, "print the plan as JSON, with the GPU of each kernel")
 	flags.StringVar(&f.svg, "svg", "", "write a picture of the plan to this `FILE`")
 	return c
@@ -111,40 +175,19 @@ latency is 10us unless given.`,
 
 func (f *disaggPlan) run(c *cobra.Command) error {
 	objective := plan.Objective(f.objective)
-	switch {
-	case f.kernels == "":
-		return badUsage(c, "--kernels: expected the file of a profile; found none")
-	case objective != plan.Throughput && objective != plan.Latency:
+	if objective != plan.Throughput && objective != plan.Latency {
 		return badUsage(c, "--objective: expected one of throughput, latency; found %q", f.objective)
 	}
-	links, err := disagg.ParseLinks(f.links)
-	if err != nil {
-		return badUsage(c, "--link: %s", err)
-	}
-	links.Shared = f.shared
-	memory, err := disagg.ParseMemory(f.memory)
-	if err != nil {
-		return badUsage(c, "--memory: %s", err)
-	}
-	profile, err := disagg.ReadProfile(f.kernels)
+	_, problem, err := f.problem(c)
 	if err != nil {
 		return err
 	}
-	if f.gpus == nil {
-		for _, g := range profile.GPUs {
-			f.gpus = append(f.gpus, g.Name)
-		}
-	}
-	problem, err := profile.Problem(f.gpus, links, memory)
-	if err != nil {
-		return badUsage(c, "--%s", err)
-	}
-	best, err := plan.Best(problem, objective, plan.Options{Alike: f.alike})
+	best, err := plan.Best(problem, objective, f.options())
 	if err != nil {
 		return err
 	}
 	if f.svg != "" {
-		if err := writePicture(f.svg, problem, best); err != nil {
+		if err := writePicture(f.svg, func(w io.Writer) error { return disagg.Picture(w, problem, best) }); err != nil {
 			return err
 		}
 	}
@@ -155,10 +198,10 @@ func (f *disaggPlan) run(c *cobra.Command) error {
 	return answer.Text(c.OutOrStdout())
 }
 
-// writePicture writes the picture of a plan, whole or not at all.
-func writePicture(path string, p *plan.Problem, best *plan.Plan) error {
+// writePicture writes a picture, whole or not at all.
+func writePicture(path string, draw func(io.Writer) error) error {
 	var b bytes.Buffer
-	if err := disagg.Picture(&b, p, best); err != nil {
+	if err := draw(&b); err != nil {
 		return err
 	}
 	part := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".part")

@@ -60,6 +60,24 @@ type Options struct {
 	// Alike places kernels of the same Kernel.Alike on the same GPU, as the paper does for
 	// identical layers (§V-D): smaller, faster, and coarser.
 	Alike bool
+	// LinkLoad is the largest share of the stage time that a GPU may receive, in (0, 1]; 0 is 1.
+	// At 1, as in the paper, a link that is always busy costs nothing, and no pipeline attains the
+	// stage time. It is for throughput alone.
+	LinkLoad float64
+}
+
+// loaded returns the problem with links slowed down such that a transfer takes 1/load of its time.
+func loaded(p *Problem, load float64) *Problem {
+	q := *p
+	q.Links = nil
+	for _, row := range p.Links {
+		var slow []Link
+		for _, l := range row {
+			slow = append(slow, Link{BytesPerSecond: l.BytesPerSecond * load, Latency: l.Latency / load})
+		}
+		q.Links = append(q.Links, slow)
+	}
+	return &q
 }
 
 // NoRoom says that no plan fits the memory, or that none was found.
@@ -78,6 +96,11 @@ func (e *NoRoom) Error() string {
 func Best(p *Problem, objective Objective, o Options) (*Plan, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
+	}
+	load := 1.0
+	if objective == Throughput && o.LinkLoad > 0 && o.LinkLoad < 1 {
+		load = o.LinkLoad
+		p = loaded(p, load)
 	}
 	class, items := classes(p, o.Alike)
 	in := compile(p, objective, class, items)
@@ -106,6 +129,9 @@ func Best(p *Problem, objective Objective, o Options) (*Plan, error) {
 	}
 	plan := &Plan{Candidate: best, Bound: min(bound, best.Seconds), Others: found}
 	plan.Compute, plan.Transfer, plan.Held = usage(p, &best)
+	for g := range plan.Transfer {
+		plan.Transfer[g] *= load
+	}
 	return plan, nil
 }
 

@@ -4,6 +4,7 @@ package roofline
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/muster-sched/muster/disagg"
 )
@@ -37,9 +38,14 @@ const (
 // batches of our choice: the paper does not give its own.
 const (
 	promptTokens, outputTokens = 1020, 129
-	prefillBatch, decodeBatch  = 4, 128
 	context                    = promptTokens + outputTokens/2
 )
+
+// Batch is how many prompts and how many sequences run together.
+type Batch struct{ Prompts, Sequences int }
+
+// Offline is the batch of requests that do not hurry.
+var Offline = Batch{Prompts: 4, Sequences: 128}
 
 // Model is a model whose profile can be generated.
 type Model struct {
@@ -73,9 +79,9 @@ var (
 	qwen      = decoder{layers: 28, hidden: 3584, heads: 28, kvHeads: 4, head: 128, inner: 18944, vocab: 152064}
 )
 
-// Generate returns the profile of a model on GPUs; false if there is no such GPU.
-func (m *Model) Generate(gpus []string) (*disagg.Profile, bool) {
-	b := &builder{held: map[string]bool{}}
+// Generate returns the profile of a model on GPUs, in a batch; false if there is no such GPU.
+func (m *Model) Generate(gpus []string, batch Batch) (*disagg.Profile, bool) {
+	b := &builder{held: map[string]bool{}, batch: batch}
 	b.p = &disagg.Profile{Model: m.Name, Source: "roofline of published figures; " + m.Source}
 	for _, name := range gpus {
 		found := false
@@ -98,6 +104,7 @@ func (m *Model) Generate(gpus []string) (*disagg.Profile, bool) {
 type builder struct {
 	p           *disagg.Profile
 	specs       []Spec
+	batch       Batch
 	held        map[string]bool // buffers that there are
 	phase, last string
 	lastBytes   float64
@@ -139,9 +146,9 @@ func (b *builder) add(o op) string {
 }
 
 // begin starts a phase.
-func (b *builder) begin(phase string, runs float64) {
-	b.p.Phases = append(b.p.Phases, disagg.Phase{Name: phase, Runs: runs})
-	b.phase, b.last, b.residual = phase, "", ""
+func (b *builder) begin(p disagg.Phase) {
+	b.p.Phases = append(b.p.Phases, p)
+	b.phase, b.last, b.residual = p.Name, "", ""
 }
 
 // matmul is a matrix multiplication of tokens by weights of this size.
@@ -170,12 +177,13 @@ func (b *builder) norm(layer, name, kind string, tokens, hidden int) {
 // serve adds the phases of a decoder; prompts have extra tokens.
 func (b *builder) serve(d decoder, extra int) {
 	prompt := promptTokens + extra
-	b.begin("prefill", 1.0/prefillBatch)
-	b.decoder(d, prefillBatch*prompt, prefillBatch, prompt, prompt/2)
-	b.begin("decode", float64(outputTokens)/decodeBatch)
-	b.decoder(d, decodeBatch, decodeBatch, context+extra, context+extra)
+	prompts, sequences := b.batch.Prompts, b.batch.Sequences
+	b.begin(disagg.Phase{Name: "prefill", Runs: 1 / float64(prompts), Per: "context", Tokens: float64(prompts * promptTokens)})
+	b.decoder(d, prompts*prompt, prompts, prompt, prompt/2)
+	b.begin(disagg.Phase{Name: "decode", Runs: float64(outputTokens) / float64(sequences), Per: "generated", Tokens: float64(sequences)})
+	b.decoder(d, sequences, sequences, context+extra, context+extra)
 	first := "decode.embed"
-	b.p.Edges = append(b.p.Edges, disagg.Edge{From: b.last, To: first, Bytes: 4 * decodeBatch, Next: true})
+	b.p.Edges = append(b.p.Edges, disagg.Edge{From: b.last, To: first, Bytes: 4 * float64(sequences), Next: true})
 }
 
 // decoder adds one run: tokens of some sequences, each of which attends to seen tokens on average
@@ -209,9 +217,9 @@ func (b *builder) attention(d decoder, layer string, tokens, sequences, length, 
 	b.elementwise(layer, "rope", "attention", tokens, width+kv, width+kv)
 	cache := 2 * float64(kv) * float64(length)
 	name := b.add(op{name: layer + "attention", alike: "attention", kind: "attention", flops: 4 * float64(tokens) * float64(seen) * float64(width), tensor: true,
-		bytes: cache*float64(sequences) + 4*float64(tokens*width), out: 2 * float64(tokens*width), buffer: layer + "cache", held: cache * decodeBatch})
+		bytes: cache*float64(sequences) + 4*float64(tokens*width), out: 2 * float64(tokens*width), buffer: layer + "cache", held: cache * float64(b.batch.Sequences)})
 	if b.phase == "decode" { // the cache of a batch of prompts, in time for the first token
-		b.p.Edges = append(b.p.Edges, disagg.Edge{From: "prefill." + layer + "rope", To: name, Bytes: cache * prefillBatch})
+		b.p.Edges = append(b.p.Edges, disagg.Edge{From: "prefill." + layer + "rope", To: name, Bytes: cache * float64(b.batch.Prompts)})
 	}
 	b.matmul(layer, "o", "attention", tokens, width, d.hidden)
 }
@@ -232,11 +240,14 @@ func (b *builder) ffn(d decoder, layer string, tokens int) {
 	b.elementwise(layer, "combine", "ffn", tokens, d.active*d.hidden, d.hidden)
 }
 
-// expert is a grouped multiplication: with batches as large as here all experts are read.
+// expert is a grouped multiplication. It reads the experts that some row is for: as many as when
+// each token chooses its experts by chance.
 func (b *builder) expert(d decoder, layer, name string, rows, in, out int) {
-	w := d.expertBytes * float64(d.experts) * float64(in) * float64(out)
+	tokens := float64(rows / d.active)
+	read := float64(d.experts) * (1 - math.Pow(1-float64(d.active)/float64(d.experts), tokens))
+	one := d.expertBytes * float64(in) * float64(out)
 	b.add(op{name: layer + name, alike: name, kind: "ffn", flops: 2 * float64(rows) * float64(in) * float64(out), tensor: true,
-		bytes: w + 2*float64(rows)*float64(in+out), out: 2 * float64(rows) * float64(out), buffer: layer + name, held: w})
+		bytes: read*one + 2*float64(rows)*float64(in+out), out: 2 * float64(rows) * float64(out), buffer: layer + name, held: one * float64(d.experts)})
 }
 
 // mamba is a Mamba-2 layer: projection, convolution, scan over the state, gate, projection.
@@ -247,9 +258,9 @@ func (b *builder) mamba(d decoder, layer string, tokens, sequences int) {
 	b.elementwise(layer, "conv", "", tokens, conv, conv)
 	state := 2 * float64(d.inner*d.state)
 	name := b.add(op{name: layer + "scan", alike: "scan", flops: 6 * float64(tokens) * float64(d.inner*d.state), bytes: 2*state*float64(sequences) + 2*float64(tokens*(conv+d.inner)),
-		out: 2 * float64(tokens*d.inner), buffer: layer + "state", held: state * decodeBatch})
+		out: 2 * float64(tokens*d.inner), buffer: layer + "state", held: state * float64(b.batch.Sequences)})
 	if b.phase == "decode" {
-		b.p.Edges = append(b.p.Edges, disagg.Edge{From: "prefill." + layer + "scan", To: name, Bytes: state * prefillBatch})
+		b.p.Edges = append(b.p.Edges, disagg.Edge{From: "prefill." + layer + "scan", To: name, Bytes: state * float64(b.batch.Prompts)})
 	}
 	b.elementwise(layer, "gate", "", tokens, 2*d.inner, d.inner)
 	b.matmul(layer, "out", "", tokens, d.inner, d.hidden)
@@ -271,17 +282,18 @@ func (b *builder) block(layer string, tokens, hidden, inner, seen int) {
 // The encoder's gated layers have 3420 wide halves; four of its 32 layers attend to all patches,
 // the others to windows of 64.
 func qwenVL(b *builder) {
-	b.begin("encode", 1.0/prefillBatch)
+	prompts := b.batch.Prompts
+	b.begin(disagg.Phase{Name: "encode", Runs: 1 / float64(prompts)})
 	for l := range 32 {
 		seen := 64
 		if l%8 == 7 {
 			seen = 1296
 		}
-		b.block(fmt.Sprintf("v%d.", l), prefillBatch*1296, 1280, 2*3420, seen)
+		b.block(fmt.Sprintf("v%d.", l), prompts*1296, 1280, 2*3420, seen)
 	}
 	last := b.last
 	b.serve(qwen, 324)
-	b.p.Edges = append(b.p.Edges, disagg.Edge{From: last, To: "prefill.embed", Bytes: 2 * prefillBatch * 324 * 3584})
+	b.p.Edges = append(b.p.Edges, disagg.Edge{From: last, To: "prefill.embed", Bytes: 2 * float64(prompts) * 324 * 3584})
 }
 
 // diffusion is 28 steps with guidance, so two passes, over 4096 patches of an image of 1024 x 1024
@@ -290,7 +302,7 @@ func qwenVL(b *builder) {
 // they take little of the time.
 func diffusion(b *builder) {
 	const image, text, hidden = 2 * 4096, 2 * 333, 1536
-	b.begin("step", 28)
+	b.begin(disagg.Phase{Name: "step", Runs: 28})
 	for l := range 24 {
 		layer := fmt.Sprintf("%d.", l)
 		b.block(layer, image+text, hidden, 4*hidden, 4096+333)

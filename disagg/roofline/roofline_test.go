@@ -15,7 +15,7 @@ func TestModels(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range All {
-		p, ok := m.Generate([]string{"A100", "L40S"})
+		p, ok := m.Generate([]string{"A100", "L40S"}, Offline)
 		if !ok {
 			t.Fatal("no GPUs")
 		}

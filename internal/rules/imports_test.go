@@ -102,7 +102,9 @@ var mayImport = map[string][]string{
 	"agent/agentpb":      {},
 
 	// Which kernel runs on which of several unlike GPUs. The planner computes, and nothing else.
-	"disagg":          {"api/strict", "disagg/plan", "internal/table", "workload"}, // workload for errors about files
+	"disagg":          {"api/strict", "disagg/monitor", "disagg/pipeline", "disagg/plan", "internal/table", "workload"}, // workload for errors about files
+	"disagg/monitor":  {},
+	"disagg/pipeline": {"disagg/monitor", "disagg/plan"},
 	"disagg/plan":     {},
 	"disagg/roofline": {"disagg"},
 

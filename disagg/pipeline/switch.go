@@ -1,0 +1,58 @@
+package pipeline
+
+import "github.com/muster-sched/muster/disagg/monitor"
+
+// What the monitor observes, and how its decisions are carried out (§III-D): all requests end
+// their iterations, the workers stall to agree, and the requests go on under the other plan. Caches
+// are on every GPU, as the paper keeps them; what that costs is not simulated.
+
+// presence brings the time that requests spent in the system up to date. It is called before
+// their number changes.
+func (s *simulation) presence() {
+	s.present += (s.now - s.presentAt) * Time(s.arrived-s.ended)
+	s.presentAt = s.now
+}
+
+// window ends a window of the monitor, and begins a switch if it says so.
+func (s *simulation) window() {
+	s.presence()
+	chosen := s.watch.Close(s.now, monitor.Window{Present: s.present, Executed: s.executed})
+	s.present, s.executed = 0, 0
+	s.schedule(s.now+s.spec.Monitor.Window, windowEnds, 0)
+	if s.target < 0 && int(chosen) != s.policy {
+		s.target = int(chosen)
+		s.result.Switches = append(s.result.Switches, Switch{Decided: s.now, Policy: s.target})
+		s.drained()
+	}
+}
+
+// drained begins the stall of a switch once no iteration is under way.
+func (s *simulation) drained() {
+	if last := len(s.result.Switches) - 1; s.target >= 0 && s.launched == 0 && s.result.Switches[last].Resumed == 0 {
+		s.result.Switches[last].Resumed = s.now + s.spec.Monitor.Stall
+		s.schedule(s.now+s.spec.Monitor.Stall, resumes, 0)
+	}
+}
+
+// resume puts the new policy in force.
+func (s *simulation) resume() {
+	last := &s.result.Switches[len(s.result.Switches)-1]
+	if s.running > 0 || s.waiting < s.arrived {
+		s.result.Stalled += s.now - last.Decided
+	}
+	s.policy, s.target = s.target, -1
+	held := s.held
+	s.held = nil
+	for _, r := range held {
+		s.assigned[r.policy][r.plan] -= s.remaining(r)
+		s.iterate(r)
+	}
+}
+
+// remaining is the work that is left of a request on its plan.
+func (s *simulation) remaining(r *request) (sum Time) {
+	for phase := r.phase; phase < len(r.runs); phase++ {
+		sum += Time(r.runs[phase]) * r.route.seconds[phase]
+	}
+	return sum - Time(r.iteration)*r.route.seconds[r.phase]
+}
