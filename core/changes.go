@@ -103,6 +103,8 @@ type changes struct {
 	less   bool // some of them may allow less than before
 	// taken are the pools in which GPUs came into use, as pools, in the pass too.
 	taken uint64
+	// offered counts the changes of which nodes there are, what they have, and whether they take pods.
+	offered uint64
 	// world counts the changes after which every failed search is worth a try. It never
 	// goes back.
 	world uint64
@@ -159,6 +161,7 @@ func (c *changes) nodeAllowsLess() { c.less = true }
 // nodeChanged: a node was cordoned or uncordoned, or a device failed or recovered.
 func (c *changes) nodeChanged(id cluster.NodeID) {
 	c.world++
+	c.offered++
 	c.roomFreed(id)
 }
 
@@ -167,6 +170,7 @@ func (c *changes) nodeChanged(id cluster.NodeID) {
 func (c *changes) nodeLost() {
 	c.waiting.tryAgain(func(t Term) bool { return t.MaxSkew > 0 })
 	c.world++
+	c.offered++
 }
 
 // labelsChanged: the labels or affinities of a job's pods changed.

@@ -137,8 +137,7 @@ func (r *recoveries) foundJob(now Time, is *FailedJob) {
 		f.held = is.Held
 		for _, a := range is.Avoids {
 			if id, err := r.node(a.Node); err == nil && a.Until > now {
-				f.avoid(id, a.Until)
-				r.until = min(r.until, a.Until)
+				r.avoid(f, id, a.Until)
 			}
 		}
 	}

@@ -71,6 +71,7 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 	}
 	e.restart(j)
 	e.changes.placesChanged(j)
+	e.recovery.reshaped(j)
 	e.waiting.enqueue(j, now)
 	return nil
 }

@@ -107,6 +107,9 @@ type recoveries struct {
 	cordoned map[cluster.NodeID]bool // for failures
 	// until is when the first job no longer avoids a node; Never if none avoids any.
 	until Time
+	// stale says that some failures are stale, seen is changes.offered when the jobs were weighed last.
+	stale bool
+	seen  uint64
 	swept int // how many jobs were left when those were forgotten that ended long ago
 }
 
@@ -118,6 +121,7 @@ type failures struct {
 	restarts []restartAfter
 	held     string // why it is held; "" if it is not
 	avoids   []avoided
+	stale    bool // which of these are dropped is to be determined again
 }
 
 // restartAfter is a restart after a failure of a class, whose remedy allows that many.
@@ -125,12 +129,6 @@ type restartAfter struct {
 	class   string
 	allowed int
 	at      Time
-}
-
-// avoided is a node where a job does not start before a time.
-type avoided struct {
-	node  cluster.NodeID
-	until Time
 }
 
 // diagnosed takes in why a job failed. The next pass decides.
@@ -183,6 +181,7 @@ func (r *recoveries) released(now Time, ev JobReleased) {
 
 // submitted handles a new job, which may be an earlier one that comes back.
 func (r *recoveries) submitted(j *job) {
+	r.reshaped(j)
 	if f := r.jobs[j.Name]; f != nil && f.held != "" {
 		j.held = true
 		r.untold = append(r.untold, j.Name)
@@ -194,18 +193,6 @@ func (r *recoveries) started(j *job, at Time) {
 	if len(r.jobs) > 0 && r.jobs[j.Name] != nil {
 		r.jobs[j.Name].started = at
 	}
-}
-
-// avoids lists the nodes where a job does not start.
-func (r *recoveries) avoids(j *job) []cluster.NodeID {
-	if len(r.jobs) == 0 || r.jobs[j.Name] == nil {
-		return nil
-	}
-	var out []cluster.NodeID
-	for _, a := range r.jobs[j.Name].avoids {
-		out = append(out, a.node)
-	}
-	return out
 }
 
 // run decides what follows from the diagnoses and tests since the last pass, in their order.
@@ -317,21 +304,21 @@ func (r *recoveries) recover(now Time, ev *JobDiagnosed, f *failures, suspects [
 		f.restarts = append(f.restarts, restartAfter{ev.Class, ev.Remedy.Restarts, now})
 		which = fmt.Sprintf("restart %d of %d within a day", f.restartsAfter(ev.Class), ev.Remedy.Restarts)
 	}
-	var names []string
 	elsewhere := false
+	if p.Window == 0 {
+		suspects = nil
+	}
 	for _, id := range suspects {
-		names = append(names, r.state.Node(id).Spec.Name)
-		if !dry && p.Window > 0 {
-			elsewhere = f.avoid(id, cluster.Plus(now, p.Window)) || elsewhere
-			r.until = min(r.until, cluster.Plus(now, p.Window))
+		if !dry {
+			elsewhere = r.avoid(f, id, cluster.Plus(now, p.Window)) || elsewhere
 		}
 	}
-	where := ""
-	if names != nil && p.Window > 0 {
-		where = fmt.Sprintf(", not on %s for %s", strings.Join(names, ", "), durationText(p.Window))
-	}
 	if j != nil {
-		r.say(Restart, ev.Job, "", Diagnosed, fmt.Sprintf("%s: %s%s", ev.Class, which, where))
+		if f.stale {
+			closed, opened := r.weigh(j, f)
+			elsewhere = elsewhere || closed || opened
+		}
+		r.say(Restart, ev.Job, "", Diagnosed, fmt.Sprintf("%s: %s%s", ev.Class, which, r.whereAgain(f, suspects)))
 		if elsewhere { // else what is planned for it stands
 			r.refile(now, j)
 		}
@@ -370,16 +357,6 @@ func (f *failures) restartsAfter(class string) int {
 		}
 	}
 	return n
-}
-
-// avoid keeps a job off a node until a time, and reports whether it could start there so far.
-func (f *failures) avoid(id cluster.NodeID, until Time) bool {
-	if k := slices.IndexFunc(f.avoids, func(a avoided) bool { return a.node == id }); k >= 0 {
-		f.avoids[k].until = until
-		return false
-	}
-	f.avoids = append(f.avoids, avoided{id, until})
-	return true
 }
 
 // hold keeps the pods of a job from starting; nil is no job.
@@ -507,6 +484,7 @@ func (r *recoveries) drop(now Time, ends func(avoided) bool) {
 			r.waiting.dequeue(j)
 		}
 		r.jobs[name].avoids = slices.DeleteFunc(r.jobs[name].avoids, ends)
+		r.jobs[name].stale, r.stale = true, true
 		if j != nil {
 			r.waiting.enqueue(j, now)
 		}
@@ -533,16 +511,4 @@ func remainder(t Time) string {
 		unit *= 60
 	}
 	return durationText((max(0, t) + unit - 1) / unit * unit)
-}
-
-// text says which nodes a job avoids; "" if none.
-func (r *recoveries) text(j *job) string {
-	if len(r.jobs) == 0 || r.jobs[j.Name] == nil {
-		return ""
-	}
-	said := ""
-	for _, a := range r.jobs[j.Name].avoids {
-		said += fmt.Sprintf("; it avoids node %s, where it failed, for %s", r.state.Node(a.node).Spec.Name, remainder(a.until-r.now))
-	}
-	return said
 }

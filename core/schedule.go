@@ -49,10 +49,11 @@ func (e *Engine) Decide(now Time) []Decision {
 		e.changes.all()
 	}
 
-	// 3. Jobs that count against other bounds than before are filed in other classes. Jobs whose
+	// 3. Jobs that count against other bounds than before, or may start on other nodes after a failure, are filed in other classes. Jobs whose
 	// pause is over wait again, plans whose victims have left are bound, and
 	// classes that could use what was freed are tried again.
 	e.refile(now)
+	e.recovery.weighAll(now)
 	ps.resume()
 	e.nominations.begin()
 	e.nominations.fulfil(now)

@@ -138,10 +138,13 @@ func TestFoundFailuresTakeEffect(t *testing.T) {
 		Nodes: []core.SuspectNode{{Node: "a", Cordoned: true}},
 		Jobs:  []core.FailedJob{{Job: "held", At: core.Second, Held: "it would fail again"}, {Job: "picky", At: core.Second, Avoids: []core.AvoidedNode{{Node: "b", Until: 1000 * core.Second}}}},
 	})
+	// Node c would hold picky if it were empty.
+	tell(core.NodeAdded{Node: core.Node{Name: "c", Model: "C", GPUs: 1}})
+	tell(core.JobSubmitted{Job: core.Job{Name: "full", Queue: "q", Priority: 1, Submitted: now, Tasks: []core.Task{{Pods: 1, Request: core.Request{GPU: core.WholeGPU, Models: []string{"C"}}}}}})
 	for _, name := range []string{"held", "picky", "plain"} {
 		tell(core.JobSubmitted{Job: core.Job{Name: name, Queue: "q", Submitted: now, Tasks: []core.Task{{Pods: 1, Request: core.Request{GPU: core.WholeGPU}}}}})
 	}
-	want("plain on b; ")
+	want("full on c; plain on b; ")
 	tell(core.NodeCordoned{Node: "a"})
 	want("picky on a; ")
 	tell(core.JobReleased{Job: "held"})

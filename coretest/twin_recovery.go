@@ -12,7 +12,7 @@ import (
 //
 //  1. a job is held if it must not restart, and only then; no pod of it starts until it is released;
 //  2. a job restarts no more often within a day than its remedies and the policy allow, nor than the most generous of these remedies if
-//     the policy says nothing, and not on the nodes that it avoids;
+//     the policy says nothing, and not on the nodes that it avoids, unless the other nodes would not hold it if they were empty;
 //  3. a node is cordoned only if a failure since the last pass, or a test, points to it, and no more nodes are than may be;
 //  4. a node is uncordoned only if it passed a test.
 
@@ -25,6 +25,7 @@ type failed struct {
 	when        []core.Time // they did
 	held        bool
 	avoids      map[string]core.Time
+	since       []string // the nodes that it avoids, as they were found
 }
 
 // recovery is what the twin knows of failures.
@@ -94,7 +95,7 @@ func (w *Twin) foundBefore(now core.Time, ev *core.FailuresFound) {
 		if mode == core.Recover {
 			f.held = x.Held != ""
 			for _, a := range x.Avoids {
-				f.avoids[a.Node] = a.Until
+				f.avoid(a.Node, a.Until)
 			}
 		}
 		if mode != core.NoRecovery {
@@ -107,7 +108,7 @@ func (w *Twin) foundBefore(now core.Time, ev *core.FailuresFound) {
 func (w *Twin) trusted(node string) {
 	delete(w.recovery.strikes, node)
 	for _, f := range w.recovery.jobs {
-		delete(f.avoids, node)
+		f.ends(node)
 	}
 }
 
@@ -154,7 +155,7 @@ func (w *Twin) recovers(now core.Time) {
 	for _, f := range r.jobs {
 		for node, until := range f.avoids {
 			if until <= now {
-				delete(f.avoids, node)
+				f.ends(node)
 			}
 		}
 	}
@@ -216,7 +217,7 @@ func (w *Twin) follows(now core.Time, ev *core.JobDiagnosed) {
 		f.decided = true
 		for _, n := range suspects {
 			if op == core.Restart && on && p.Window > 0 {
-				f.avoids[n.Name] = now + p.Window
+				f.avoid(n.Name, now+p.Window)
 			}
 		}
 		if w.jobs[ev.Job] != nil {
@@ -288,7 +289,7 @@ func (w *Twin) unheld(j *job, node string) error {
 		return nil
 	case f.held:
 		return fmt.Errorf("the job is held")
-	case f.avoids[node] != 0:
+	case f.avoids[node] != 0 && !w.notAvoided(j, f, node):
 		return fmt.Errorf("the job avoids the node")
 	}
 	return nil

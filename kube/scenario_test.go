@@ -78,7 +78,7 @@ var beyond = map[string][]string{
 	},
 	"a GPU fails as a DRA driver says it, and pods that ask Muster alone for GPUs are not on such nodes": {"standby/nodes.txt"},
 	"pods of a scenario have no logs, and whether there is another one for a pod that failed is up to its owner": {
-		"recovery/alternating.txt", "recovery/caps.txt", "recovery/comes_back.txt", "recovery/dry_run.txt", "recovery/elsewhere.txt", "recovery/flaps.txt", "recovery/goes_on.txt", "recovery/hold.txt", "recovery/late.txt", "recovery/late_again.txt", "recovery/off.txt", "recovery/released.txt", "recovery/strikes.txt", "recovery/test.txt", "recovery/unknown.txt",
+		"recovery/alternating.txt", "recovery/caps.txt", "recovery/comes_back.txt", "recovery/dry_run.txt", "recovery/elsewhere.txt", "recovery/flaps.txt", "recovery/goes_on.txt", "recovery/hold.txt", "recovery/late.txt", "recovery/late_again.txt", "recovery/off.txt", "recovery/only_there.txt", "recovery/only_there_gang.txt", "recovery/released.txt", "recovery/strikes.txt", "recovery/test.txt", "recovery/unknown.txt",
 	},
 	"no job is suspended on a cluster":                   {"suspend/no_memory.txt", "suspend/over.txt", "suspend/resume.txt"},
 	"jobs of others are not submitted":                   {"quota/found_foreign.txt"},
