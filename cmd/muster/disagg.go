@@ -23,10 +23,11 @@ func newDisagg() *cobra.Command {
 on GPUs of different models, each where that is best for the whole. It also simulates
 requests that run on such plans.`,
 		Example: `  muster disagg profile --model llama-3-8b --gpus A100,L40S >profile.json
+  muster disagg analyze model.ptx --trace trace.json --profile profile.json --gpus A100,L40S
   muster disagg plan --kernels profile.json --gpus A100,L40S --link 200gbps
   muster disagg simulate --kernels profile.json --link 200gbps --policy serial,throughput`,
 	}
-	c.AddCommand(newDisaggProfile(), newDisaggPlan(), newDisaggSimulate())
+	c.AddCommand(newDisaggProfile(), newDisaggPlan(), newDisaggSimulate(), newDisaggAnalyze())
 	return c
 }
 
@@ -187,7 +188,7 @@ func (f *disaggPlan) run(c *cobra.Command) error {
 		return err
 	}
 	if f.svg != "" {
-		if err := writePicture(f.svg, func(w io.Writer) error { return disagg.Picture(w, problem, best) }); err != nil {
+		if err := writeFile(f.svg, func(w io.Writer) error { return disagg.Picture(w, problem, best) }); err != nil {
 			return err
 		}
 	}
@@ -198,8 +199,8 @@ func (f *disaggPlan) run(c *cobra.Command) error {
 	return answer.Text(c.OutOrStdout())
 }
 
-// writePicture writes a picture, whole or not at all.
-func writePicture(path string, draw func(io.Writer) error) error {
+// writeFile writes a file, whole or not at all.
+func writeFile(path string, draw func(io.Writer) error) error {
 	var b bytes.Buffer
 	if err := draw(&b); err != nil {
 		return err

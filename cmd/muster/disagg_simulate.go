@@ -208,7 +208,7 @@ func (f *disaggSimulate) run(c *cobra.Command) error {
 			o.Audited = len(r.Record.Kernels)
 		}
 		if f.svg != "" && i == 0 {
-			if err := writePicture(f.svg, func(w io.Writer) error { return disagg.Timeline(w, policy, spec, r) }); err != nil {
+			if err := writeFile(f.svg, func(w io.Writer) error { return disagg.Timeline(w, policy, spec, r) }); err != nil {
 				return err
 			}
 		}

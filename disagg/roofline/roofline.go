@@ -47,6 +47,12 @@ type Batch struct{ Prompts, Sequences int }
 // Offline is the batch of requests that do not hurry.
 var Offline = Batch{Prompts: 4, Sequences: 128}
 
+// Micros is the time of a kernel by the roofline, in microseconds: of operations on floats outside
+// and inside tensor cores, which overlap, and of the bytes that it moves.
+func (s *Spec) Micros(vector, tensor, bytes float64) float64 {
+	return launchMicros + 1e6*max(vector/(s.Vector*vectorShare), tensor/(s.Tensor*tensorShare), bytes/(bandwidthShare*s.BytesPerSecond))
+}
+
 // Model is a model whose profile can be generated.
 type Model struct {
 	Name   string
@@ -124,11 +130,11 @@ type op struct {
 func (b *builder) add(o op) string {
 	k := disagg.Kernel{Name: b.phase + "." + o.name, Phase: b.phase, Kind: o.kind, Alike: b.phase + "." + o.alike}
 	for _, s := range b.specs {
-		peak := s.Vector * vectorShare
+		vector, tensor := o.flops, 0.0
 		if o.tensor {
-			peak = s.Tensor * tensorShare
+			vector, tensor = 0, o.flops
 		}
-		k.Micros = append(k.Micros, launchMicros+1e6*max(o.flops/peak, o.bytes/(bandwidthShare*s.BytesPerSecond)))
+		k.Micros = append(k.Micros, s.Micros(vector, tensor, o.bytes))
 	}
 	if o.buffer != "" {
 		k.Buffers = []string{o.buffer}

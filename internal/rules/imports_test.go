@@ -102,11 +102,16 @@ var mayImport = map[string][]string{
 	"agent/agentpb":      {},
 
 	// Which kernel runs on which of several unlike GPUs. The planner computes, and nothing else.
-	"disagg":          {"api/strict", "disagg/monitor", "disagg/pipeline", "disagg/plan", "internal/table", "workload"}, // workload for errors about files
-	"disagg/monitor":  {},
-	"disagg/pipeline": {"disagg/monitor", "disagg/plan"},
-	"disagg/plan":     {},
-	"disagg/roofline": {"disagg"},
+	"disagg":             {"api/strict", "disagg/monitor", "disagg/pipeline", "disagg/plan", "internal/table", "workload"}, // workload for errors about files
+	"disagg/monitor":     {},
+	"disagg/pipeline":    {"disagg/monitor", "disagg/plan"},
+	"disagg/analyze":     {"api/strict", "disagg", "disagg/ptx", "disagg/ptx/interp", "disagg/roofline", "internal/table", "workload"},
+	"disagg/instrument":  {"disagg/ptx"},
+	"disagg/ptx":         {},
+	"disagg/ptx/interp":  {"disagg/ptx"},
+	"disagg/ptx/ptxtest": {"disagg/ptx", "disagg/ptx/interp"},
+	"disagg/plan":        {},
+	"disagg/roofline":    {"disagg"},
 
 	// Modules of their own.
 	"devcluster": {"core", "workload", "devcluster/"},
