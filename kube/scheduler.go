@@ -10,7 +10,9 @@
 //	    tables/             what is known of the cluster; answers questions and changes nothing
 //	    objects/            what is kept of the API's objects, cut down
 //	    peers/ storage/ devices/ settings/ lost/   indexes: each observes, and returns what changed
+//	    owners/             what the objects that make pods say of their jobs
 //	    translate/          objects in the engine's words, and back
+//	      keys/             the table of other schedulers' labels and annotations
 //	  advise/               how long jobs are expected to run, from what their objects say and an advisor knows
 //	  recovery/             why pods failed, from their logs, and what the engine decides about that
 //	  act/                  acts are written to the API; what became of them goes into the mailbox

@@ -13,9 +13,11 @@ import (
 
 // foreignKinds are the kinds of other makers' objects that tests make.
 var foreignKinds = []schema.GroupVersionKind{
+	kind("batch.volcano.sh", "v1alpha1", "Job"),
 	kind("jobset.x-k8s.io", "v1alpha2", "JobSet"),
 	kind("kubeflow.org", "v1", "PyTorchJob"),
 	kind("kubeflow.org", "v2beta1", "MPIJob"),
+	kind("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"),
 	kind("ray.io", "v1", "RayCluster"),
 	kind("ray.io", "v1", "RayJob"),
 	kind("scheduling.run.ai", "v2alpha2", "PodGroup"),

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/owners"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -48,7 +49,7 @@ type Outcomes interface {
 	MovedOff(pod types.UID, stayed *string)
 	// GangRead reports the content of a group's object, or why it could not be read. It
 	// returns whether to read the object again.
-	GangRead(ctx context.Context, g translate.Group, says *translate.Gang, err error) (again bool)
+	GangRead(ctx context.Context, g translate.Group, says *owners.Gang, err error) (again bool)
 	// Recorded reports that the record of a pod was written, or could not be.
 	Recorded(pod types.UID)
 	// NodeNotSelected reports that the node of a pod could not be written into its

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/owners"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -60,7 +61,7 @@ func (r *reported) MovedOff(pod types.UID, stayed *string) {
 		r.add("%s stayed for %s", pod, *stayed)
 	}
 }
-func (r *reported) GangRead(_ context.Context, g translate.Group, _ *translate.Gang, err error) bool {
+func (r *reported) GangRead(_ context.Context, g translate.Group, _ *owners.Gang, err error) bool {
 	r.add("gang of %s read: %v", g.Job(), err)
 	return err != nil
 }

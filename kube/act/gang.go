@@ -2,22 +2,24 @@ package act
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-sched/muster/kube/owners"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// ReadGang reads the object that contains the size of a gang. It is the only act that
-// writes nothing.
+// ReadGang reads the objects that say what the pods of a job do not, such as the size of their gang, and the
+// owners of these. It is the only act that writes nothing.
 type ReadGang struct {
-	Group  translate.Group
-	Object translate.ObjectRef
+	Group   translate.Group
+	Objects []translate.ObjectRef
 }
 
 // An object that could not be read is read again after gangPause: its controller may
@@ -28,11 +30,13 @@ const (
 	gangPauseMost = 5 * time.Second
 )
 
-// readGang retries until the object can be read, or need no longer be read.
+// mostOwners bounds how many objects one is owned by, one above the other: the API server does not.
+const mostOwners = 8
+
+// readGang retries until the objects can be read, or need no longer be read.
 func (a *Actor) readGang(ctx context.Context, x ReadGang) {
 	for pause := gangPause; ; pause = min(2*pause, gangPauseMost) {
-		gang, err := a.gang(ctx, x.Group.Namespace, x.Object)
-		a.metrics.Request("get", err)
+		gang, err := a.gang(ctx, x.Group.Namespace, x.Objects)
 		if !a.outcomes.GangRead(ctx, x.Group, gang, err) {
 			return
 		}
@@ -44,48 +48,61 @@ func (a *Actor) readGang(ctx context.Context, x ReadGang) {
 	}
 }
 
-// gang reads the object once. An optional object that does not exist counts as empty.
-func (a *Actor) gang(ctx context.Context, namespace string, ref translate.ObjectRef) (*translate.Gang, error) {
+// gang reads the objects once, each with its owners. What one says counts before what its owner says, and this
+// before what the next object says.
+func (a *Actor) gang(ctx context.Context, namespace string, refs []translate.ObjectRef) (*owners.Gang, error) {
+	g, read := &owners.Gang{}, map[translate.ObjectRef]bool{}
+	for _, ref := range refs {
+		var is types.UID
+		for range mostOwners {
+			if read[ref] {
+				break
+			}
+			read[ref] = true
+			o, err := a.said(ctx, namespace, &ref, is)
+			if err == nil && o != nil {
+				err = g.Under(o)
+			}
+			if err != nil {
+				return nil, err
+			}
+			if o == nil {
+				break
+			}
+			// A suspended RayJob creates another RayCluster, which waits in the place of the first.
+			if _, again := translate.SuspensionOf(ref.GroupKind()); again && is != "" {
+				g.Since = o.GetCreationTimestamp().Time
+			}
+			up := metav1.GetControllerOf(o)
+			if up == nil {
+				break
+			}
+			ref, is = translate.ObjectRef{GroupVersionKind: schema.FromAPIVersionAndKind(up.APIVersion, up.Kind), Name: up.Name}, up.UID
+		}
+	}
+	return g, nil
+}
+
+// said reads an object, of the UID if one is given. It returns nil for an object without which the job can start
+// and that does not exist or cannot be read: what is not known changes nothing.
+func (a *Actor) said(ctx context.Context, namespace string, ref *translate.ObjectRef, is types.UID) (*unstructured.Unstructured, error) {
+	optional := is != "" || !owners.Sizes(ref)
 	resource, err := a.resource(ref.GroupVersionKind)
+	if errors.Is(err, errNotServed) && optional {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
 	o, err := a.dynamic.Resource(resource).Namespace(namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-	if !ref.Sizes() && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)) {
-		return &translate.Gang{}, nil
-	}
-	if err != nil {
+	a.metrics.Request("get", err)
+	switch {
+	case optional && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)):
+		return nil, nil
+	case err != nil:
 		return nil, err
+	case is != "" && o.GetUID() != is:
+		return nil, nil // another has its name
 	}
-	g, err := translate.GangOf(o)
-	if err != nil {
-		return nil, err
-	}
-	return g, a.askOwners(ctx, o, g)
-}
-
-// askOwners adds what the owners of an object say about the job, and when the topmost was
-// created. It considers only owners that create another object after they were suspended:
-// a suspended RayJob creates another RayCluster, which waits in the place of the first.
-func (a *Actor) askOwners(ctx context.Context, o *unstructured.Unstructured, g *translate.Gang) error {
-	for ref := metav1.GetControllerOf(o); ref != nil; ref = metav1.GetControllerOf(o) {
-		how, ok := translate.SuspensionOf(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind())
-		if !ok {
-			return nil
-		}
-		owner, err := a.readOwner(ctx, o.GetNamespace(), ref, how)
-		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-			return nil // what is not known changes nothing
-		}
-		if err != nil {
-			return err
-		}
-		o = owner.object
-		var says translate.Attributes
-		if err := says.Read(o); err != nil {
-			return fmt.Errorf("%s %s: %w", ref.Kind, ref.Name, err)
-		}
-		g.Attributes, g.Since = g.Attributes.Over(&says), o.GetCreationTimestamp().Time
-	}
-	return nil
+	return o, nil
 }

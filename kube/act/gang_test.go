@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/muster-sched/muster/kube/owners"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -19,12 +20,12 @@ func TestJobIsAsked(t *testing.T) {
 	job.SetLabels(map[string]string{"kueue.x-k8s.io/queue-name": "q", "kueue.x-k8s.io/max-exec-time-seconds": "60"})
 	o := newOwners(t, job)
 	ref := translate.ObjectRef{GroupVersionKind: job.GroupVersionKind(), Name: "train"}
-	says, err := o.gang(ctx, "default", ref)
+	says, err := o.gang(ctx, "default", []translate.ObjectRef{ref})
 	if err != nil || says.Attributes.Queue != "q" || says.Attributes.Estimate != 60e9 {
 		t.Fatalf("it says %+v, %v", says, err)
 	}
 	ref.Name = "gone"
-	if nothing, err := o.gang(ctx, "default", ref); err != nil || nothing.Attributes.Queue != "" {
+	if nothing, err := o.gang(ctx, "default", []translate.ObjectRef{ref}); err != nil || nothing.Attributes.Queue != "" {
 		t.Errorf("a Job that is gone says %+v, %v", nothing, err)
 	}
 }
@@ -42,8 +43,8 @@ func TestRayJobKeepsItsPlace(t *testing.T) {
 	alone := owner("ray.io/v1", "RayCluster", "alone", nil)
 	orphan := owner("ray.io/v1", "RayCluster", "orphan", owner("ray.io/v1", "RayJob", "gone", nil))
 	o := newOwners(t, job, second, alone, orphan)
-	says := func(name string) *translate.Gang {
-		g, err := o.gang(ctx, "default", translate.ObjectRef{GroupVersionKind: second.GroupVersionKind(), Name: name})
+	says := func(name string) *owners.Gang {
+		g, err := o.gang(ctx, "default", []translate.ObjectRef{{GroupVersionKind: second.GroupVersionKind(), Name: name}})
 		if err != nil {
 			t.Fatal(err)
 		}

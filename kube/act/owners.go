@@ -3,6 +3,7 @@ package act
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -115,6 +116,9 @@ func (a *Actor) setSuspended(ctx context.Context, o *owning, mark *suspendMark) 
 	return err
 }
 
+// errNotServed is how errors begin about kinds that do not exist.
+var errNotServed = errors.New("the API server does not serve")
+
 // resource finds the resource of a kind, and remembers it.
 func (a *Actor) resource(gvk schema.GroupVersionKind) (schema.GroupVersionResource, error) {
 	if r, ok := a.resources.Load(gvk); ok {
@@ -133,5 +137,5 @@ func (a *Actor) resource(gvk schema.GroupVersionKind) (schema.GroupVersionResour
 			}
 		}
 	}
-	return schema.GroupVersionResource{}, fmt.Errorf("the API server does not serve %s of %s", gvk.Kind, gvk.GroupVersion())
+	return schema.GroupVersionResource{}, fmt.Errorf("%w %s of %s", errNotServed, gvk.Kind, gvk.GroupVersion())
 }

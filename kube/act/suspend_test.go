@@ -23,8 +23,8 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// owners is an actor with a fake API that has owners of pods.
-type owners struct {
+// ownersAPI is an actor with a fake API that has owners of pods.
+type ownersAPI struct {
 	*Actor
 	t   *testing.T
 	out *reported
@@ -38,7 +38,7 @@ var ownerKinds = []*metav1.APIResourceList{
 	{GroupVersion: "ray.io/v1", APIResources: []metav1.APIResource{{Name: "rayjobs", Kind: "RayJob", Namespaced: true}, {Name: "rayclusters", Kind: "RayCluster", Namespaced: true}}},
 }
 
-func newOwners(t *testing.T, objects ...*unstructured.Unstructured) *owners {
+func newOwners(t *testing.T, objects ...*unstructured.Unstructured) *ownersAPI {
 	client := fake.NewClientset()
 	client.Resources = ownerKinds
 	lists := map[schema.GroupVersionResource]string{}
@@ -53,7 +53,7 @@ func newOwners(t *testing.T, objects ...*unstructured.Unstructured) *owners {
 		all = append(all, o)
 	}
 	dyn := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, all...)
-	o := &owners{t: t, out: &reported{}, at: startOfTime}
+	o := &ownersAPI{t: t, out: &reported{}, at: startOfTime}
 	o.Actor = New(Config{Client: client, Dynamic: dyn, Outcomes: o.out, Now: func() time.Time { return o.at }})
 	return o
 }
@@ -75,7 +75,7 @@ func refTo(o *unstructured.Unstructured) metav1.OwnerReference {
 }
 
 // pods adds pods that run, with a label.
-func (o *owners) pods(key, value string, names ...string) {
+func (o *ownersAPI) pods(key, value string, names ...string) {
 	for _, name := range names {
 		p := newTestPod(name, 1)
 		p.Labels[key], p.Spec.NodeName, p.Status.Phase = value, "a", v1.PodRunning
@@ -85,7 +85,7 @@ func (o *owners) pods(key, value string, names ...string) {
 	}
 }
 
-func (o *owners) noPods() {
+func (o *ownersAPI) noPods() {
 	list, _ := o.client.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})
 	for _, p := range list.Items {
 		if err := o.client.CoreV1().Pods("default").Delete(context.Background(), p.Name, metav1.DeleteOptions{}); err != nil {
@@ -95,7 +95,7 @@ func (o *owners) noPods() {
 }
 
 // state is how an owner stands: whether it is suspended, and by us.
-func (o *owners) state(x *unstructured.Unstructured, field ...string) string {
+func (o *ownersAPI) state(x *unstructured.Unstructured, field ...string) string {
 	r, err := o.resource(x.GroupVersionKind())
 	if err != nil {
 		o.t.Fatal(err)

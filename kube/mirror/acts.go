@@ -56,7 +56,7 @@ func (a *acts) values(n tables.Notice) act.Acts {
 		out.Suspend = append(out.Suspend, a.suspend[i].Value(n))
 	}
 	for _, g := range a.ask {
-		out.Read = append(out.Read, act.ReadGang{Group: g.ID, Object: *g.Object})
+		out.Read = append(out.Read, act.ReadGang{Group: g.ID, Objects: g.Objects})
 	}
 	return out
 }

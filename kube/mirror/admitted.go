@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 
@@ -97,17 +96,8 @@ func (m *changes) warn(g *tables.Group) {
 	if g.Warned || g.ID.Kind == tables.Foreign {
 		return
 	}
-	job := ""
-	if pg := m.PodGroupOf(g); pg != nil {
-		job = pg.Attributes.Unknown
-	}
-	if g.Says != nil {
-		job = cmp.Or(job, g.Says.Attributes.Unknown)
-	}
-	for _, p := range tables.InOrder(g.Loose, func(p *tables.Pod) bool {
-		return p.State == tables.PodWaiting && cmp.Or(p.Object.Attributes.Unknown, job) != ""
-	}) {
-		m.acts.warn = append(m.acts.warn, act.Warning{Pod: p.Ref(), Reason: tables.UnknownKey, Message: cmp.Or(p.Object.Attributes.Unknown, job)})
+	for _, p := range tables.InOrder(g.Loose, func(p *tables.Pod) bool { return p.State == tables.PodWaiting && m.UnknownKeys(g, p) != "" }) {
+		m.acts.warn = append(m.acts.warn, act.Warning{Pod: p.Ref(), Reason: tables.UnknownKey, Message: m.UnknownKeys(g, p)})
 		g.Warned = true
 		return
 	}

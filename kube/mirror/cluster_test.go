@@ -3,6 +3,7 @@ package mirror
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/policy"
 	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/owners"
 	"github.com/muster-sched/muster/kube/tables"
 )
 
@@ -100,6 +102,13 @@ func (y *toy) see(pods ...*v1.Pod) {
 // evicted.
 func (y *toy) pass() ([]tables.Binding, []tables.Eviction) {
 	a := y.decide(y.now)
+	if asked := slices.Clone(a.ask); len(asked) > 0 {
+		y.done()
+		for _, g := range asked {
+			y.asked(g.ID, &owners.Gang{}, nil) // owners of pods say nothing
+		}
+		a = y.decide(y.now)
+	}
 	bind, evict := append([]tables.Binding(nil), a.bind...), append([]tables.Eviction(nil), a.evict...)
 	y.done()
 	return bind, evict

@@ -283,6 +283,10 @@ func TestMovingPodThatIsBeingBound(t *testing.T) {
 	w.node("n", "r1")
 	w.pod("a", replica)
 	w.now = w.now.Add(time.Second)
+	for _, g := range w.m.decide(core.Time(w.now.UnixNano())).ask {
+		w.answer(g)
+	}
+	w.m.done()
 	b := w.m.decide(core.Time(w.now.UnixNano())).bind[0]
 	w.m.done()
 	owner := w.pods["default/a"].OwnerReferences[0]

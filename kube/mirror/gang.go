@@ -9,6 +9,7 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/feed"
 	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/owners"
 	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -59,12 +60,12 @@ func (m *changes) blocked(g *tables.Group) (reason, detail string) {
 		return tables.ReasonPodGroupNotFound, fmt.Sprintf("PodGroup %s does not exist", g.ID.Name)
 	case pg != nil && pg.Wrong != "":
 		return tables.ReasonMisconfigured, pg.Wrong
-	case g.Object != nil && g.Says == nil:
+	case len(g.Objects) > 0 && g.Says == nil:
 		if !g.Asking {
 			g.Asking = true
 			m.acts.ask = append(m.acts.ask, g)
 		}
-		return tables.ReasonGangUnknown, fmt.Sprintf("%s %s has not been observed yet", g.Object.Kind, g.Object.Name)
+		return tables.ReasonGangUnknown, g.Objects[0].String() + " has not been observed yet"
 	}
 	// 4. So must its pods, as many as it needs of each role.
 	if detail := m.collecting(g); detail != "" {
@@ -169,19 +170,20 @@ func (m *Mirror) touchNative(k types.NamespacedName, asks bool) {
 
 // asked handles what an object says about its gang, or why it could not be read, and
 // reports whether to read it again.
-func (m *Mirror) asked(id translate.Group, says *translate.Gang, err error) bool {
+func (m *Mirror) asked(id translate.Group, says *owners.Gang, err error) bool {
 	g := m.Groups[id]
 	switch {
 	case g == nil:
 		return false
 	case err == nil:
 		g.Asking = false
-	case len(g.Pods) == 0 || g.Submitted || g.Object == nil || g.Says != nil || !m.Ours(g):
+	case len(g.Pods) == 0 || g.Submitted || len(g.Objects) == 0 || g.Says != nil || !m.Ours(g):
 		g.Asking = false
 		return false
 	default:
 		m.NoteGroup(g)
-		g.Wait(m.Now, tables.ReasonGangUnknown, fmt.Sprintf("%s %s cannot be read: %v", g.Object.Kind, g.Object.Name, err))
+		reason, detail := tables.Unanswered(g, err)
+		g.Wait(m.Now, reason, detail)
 		return true
 	}
 	g.Says = says

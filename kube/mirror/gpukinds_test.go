@@ -10,6 +10,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/owners"
 	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -135,7 +136,7 @@ func TestGPUsOfTheJob(t *testing.T) {
 	ray := func(p *v1.Pod) { p.Labels["ray.io/cluster"] = "x" }
 	w.pod("r1", ray)
 	w.settle()
-	w.m.asked(translate.Group{Namespace: "default", Kind: "raycluster", Name: "x"}, &translate.Gang{Min: 1, Attributes: translate.Attributes{Models: []string{"C"}}}, nil)
+	w.m.asked(translate.Group{Namespace: "default", Kind: "raycluster", Name: "x"}, &owners.Gang{Min: 1, Attributes: translate.Attributes{Models: []string{"C"}}}, nil)
 	w.on("r1>c")
 	if got := w.pods["default/r1"].Annotations[v1alpha1.GPUModelsAnnotation]; got != "C" {
 		t.Errorf("models noted on the pod: %q", got)

@@ -25,7 +25,7 @@ func (m *changes) groupOf(p *tables.Pod) *tables.Group {
 	}
 	if len(g.Pods) == 0 && !g.Submitted {
 		g.Membership = tables.Membership{
-			Native: o.Membership.Native, Object: o.Membership.Object, Kind: o.Membership.Kind,
+			Native: o.Membership.Native, Objects: o.Membership.Objects, Kind: o.Membership.Kind,
 		}
 	}
 	if len(g.Pods) == 0 && g.Parked != nil && g.Parked.Until != core.Never {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/kube/devices"
+	"github.com/muster-sched/muster/kube/owners"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -40,7 +41,7 @@ func (o Outcomes) MovedOff(pod types.UID, stayed *string) {
 	o.Box.Put(func(m *Mirror) { m.movedOff(pod, stayed) })
 }
 
-func (o Outcomes) GangRead(ctx context.Context, id translate.Group, says *translate.Gang, err error) (again bool) {
+func (o Outcomes) GangRead(ctx context.Context, id translate.Group, says *owners.Gang, err error) (again bool) {
 	answer := make(chan bool, 1)
 	o.Box.Put(func(m *Mirror) { answer <- m.asked(id, says, err) })
 	select {

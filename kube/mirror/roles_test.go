@@ -14,6 +14,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/owners"
 	"github.com/muster-sched/muster/kube/reports"
 	"github.com/muster-sched/muster/kube/settings"
 	"github.com/muster-sched/muster/kube/tables"
@@ -237,7 +238,7 @@ func TestGangObject(t *testing.T) {
 	id := translate.Group{Namespace: "default", Kind: "gang", Name: "g"}
 	w.m.asked(id, nil, errors.New("no"))
 	w.waits("p0", tables.ReasonGangUnknown, "PodGroup g cannot be read: no")
-	w.m.asked(id, &translate.Gang{Min: 3, Roles: map[string]int{"w": 2, "ps": 1}, Attributes: translate.Attributes{Queue: "elsewhere"}}, nil)
+	w.m.asked(id, &owners.Gang{Min: 3, Roles: map[string]int{"w": 2, "ps": 1}, Attributes: translate.Attributes{Queue: "elsewhere"}}, nil)
 	w.waits("p0", tables.ReasonCollecting, "0 of the 1 pods of ps")
 	w.pod("ps", noted("scheduling.k8s.io/group-name", "g"), noted("volcano.sh/task-spec", "ps"))
 	w.waits("p0", tables.ReasonQueueNotFound, "elsewhere")

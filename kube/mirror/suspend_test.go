@@ -12,6 +12,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/owners"
 	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -127,9 +128,10 @@ func TestMovedOff(t *testing.T) {
 // Where users label the Job rather than its pods, what it says counts.
 func TestJobIsAsked(t *testing.T) {
 	w := newWorld(t)
+	w.tells = true
 	w.node("n1", "r1")
 	made := ownedBy("batch/v1", "Job", "train")
-	says := &translate.Gang{Attributes: translate.Attributes{Queue: "q"}}
+	says := &owners.Gang{Attributes: translate.Attributes{Queue: "q"}}
 	w.pod("a", made)
 	w.waits("a", tables.ReasonGangUnknown, "Job train has not been observed yet")
 	w.m.asked(translate.Group{Namespace: "default", Kind: "job", Name: "train"}, says, nil)
@@ -143,8 +145,8 @@ func TestJobIsAsked(t *testing.T) {
 	}
 	// A scheduler that starts again knows from the pods.
 	p := objects.TrimPod(w.pods["default/a"])
-	if p.Membership.Object != nil || p.Attributes.Queue != tables.DefaultQueue {
-		t.Errorf("of a pod that runs, %v is to be asked; queue %q", p.Membership.Object, p.Attributes.Queue)
+	if p.Attributes.Queue != tables.DefaultQueue {
+		t.Errorf("of a pod that runs, the queue is %q", p.Attributes.Queue)
 	}
 	// One that waits beside it, of which nothing is known, changes nothing.
 	w.gone("b")
@@ -164,7 +166,7 @@ func TestRayJobKeepsItsPlace(t *testing.T) {
 	cluster := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": map[string]any{
 		"workerGroupSpecs": []any{map[string]any{"groupName": "w", "replicas": int64(1)}},
 	}}}
-	says, err := translate.GangOf(cluster)
+	says, err := owners.Of(cluster)
 	if err != nil {
 		t.Fatal(err)
 	}

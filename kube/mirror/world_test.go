@@ -22,6 +22,7 @@ import (
 	"github.com/muster-sched/muster/core/policy/muster"
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/owners"
 	"github.com/muster-sched/muster/kube/stats"
 	"github.com/muster-sched/muster/kube/storage"
 	"github.com/muster-sched/muster/kube/tables"
@@ -47,6 +48,8 @@ type world struct {
 	onRelease func(translate.ClaimWrite)
 	// warned is what people were told of pods in events.
 	warned []act.Warning
+	// tells says that the test says itself what owners of pods say.
+	tells bool
 	// made says whether claims that are told a node get a volume there.
 	made   bool
 	claims map[string]*v1.PersistentVolumeClaim // by namespace/name
@@ -172,6 +175,16 @@ func amounts(list ...string) v1.ResourceList {
 	return out
 }
 
+// answer says that owners of pods say nothing, and reports whether it did: tests answer for those without which
+// no pod starts.
+func (w *world) answer(g *tables.Group) bool {
+	if w.tells || slices.ContainsFunc(g.Objects, func(o translate.ObjectRef) bool { return owners.Sizes(&o) }) {
+		return false
+	}
+	w.m.asked(g.ID, &owners.Gang{}, nil)
+	return true
+}
+
 // settle decides and lets happen what was decided, until nothing is.
 func (w *world) settle() {
 	for range 100 {
@@ -184,7 +197,11 @@ func (w *world) settle() {
 		release, records := slices.Clone(acts.release), slices.Clone(acts.record)
 		w.warned = append(w.warned, acts.warn...)
 		chosen, again := slices.Clone(acts.choose), acts.wake <= core.Time(w.now.UnixNano())
+		asked := slices.Clone(acts.ask)
 		w.m.done()
+		for _, g := range asked {
+			again = w.answer(g) || again
+		}
 		if len(binds)+len(evicts)+len(chosen)+len(release)+len(records) == 0 && !again {
 			return
 		}

@@ -239,6 +239,9 @@ func (t *Topologies) one(name string) (string, bool) {
 	case v1alpha1.HostnameLabel:
 		return cluster.NodeLevel, true
 	}
+	if n, ok := translate.ParseTier(name); ok && n >= 1 && n <= len(t.levels) {
+		return t.levels[len(t.levels)-n].Name, true
+	}
 	for _, l := range t.levels {
 		if l.Name == name || l.Label == name {
 			return l.Name, true

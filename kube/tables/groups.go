@@ -13,6 +13,7 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/owners"
 	"github.com/muster-sched/muster/kube/peers"
 	"github.com/muster-sched/muster/kube/stats"
 	"github.com/muster-sched/muster/kube/translate"
@@ -294,9 +295,9 @@ func (g *Group) SettleTerms(now *objects.PodGroup) {
 
 // Membership determines the size of a gang.
 type Membership struct {
-	Native bool                 // it has a PodGroup of Kubernetes
-	Object *translate.ObjectRef // the object that gives the gang's size, nil for none
-	Kind   core.Kind
+	Native  bool                  // it has a PodGroup of Kubernetes
+	Objects []translate.ObjectRef // what says more of the job than its pods, such as its size
+	Kind    core.Kind
 	// Min is the gang's minimum, 0 or 1 for no gang; Roles has the minimum of each role
 	// that has one, 0 while it is not known.
 	Min   int
@@ -305,9 +306,9 @@ type Membership struct {
 	// ever. Soft says that this time is over, and pods start one by one.
 	Patience core.Time
 	Soft     bool
-	// Says is what the object says, nil until it has been read; Sized says that pods give
+	// Says is what the objects say, nil until they have been read; Sized says that pods give
 	// the size of the gang.
-	Says  *translate.Gang
+	Says  *owners.Gang
 	Sized bool
 }
 

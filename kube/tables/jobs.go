@@ -1,10 +1,14 @@
 package tables
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/owners"
 	"github.com/muster-sched/muster/kube/peers"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -25,6 +29,26 @@ func (t *Tables) termsOf(g *Group) *objects.PodGroup {
 		return g.Settled
 	}
 	return t.PodGroupOf(g)
+}
+
+// Unanswered says why a group waits whose objects could not be read, or are wrong.
+func Unanswered(g *Group, err error) (reason, detail string) {
+	if wrong := (*owners.WrongError)(nil); errors.As(err, &wrong) {
+		return ReasonMisconfigured, wrong.Error()
+	}
+	return ReasonGangUnknown, fmt.Sprintf("%s cannot be read: %v", g.Objects[0], err)
+}
+
+// UnknownKeys says which keys of a group's objects and of one of its pods are not known, empty for none.
+func (t *Tables) UnknownKeys(g *Group, p *Pod) string {
+	list := []string{p.Object.Attributes.Unknown}
+	if g.Says != nil {
+		list = append(list, g.Says.Attributes.Unknown)
+	}
+	if pg := t.PodGroupOf(g); pg != nil {
+		list = append(list, pg.Attributes.Unknown)
+	}
+	return strings.Join(slices.DeleteFunc(list, func(s string) bool { return s == "" }), "; ")
 }
 
 // AttributesOf returns the attributes of the job: those of the pod and, where it has none,

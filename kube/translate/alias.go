@@ -14,7 +14,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
-	"github.com/muster-sched/muster/internal/spelling"
+	"github.com/muster-sched/muster/kube/keys"
 )
 
 // Attributes is what labels and annotations say about a job.
@@ -26,9 +26,11 @@ type Attributes struct {
 	// Kind is valid when KindGiven: else the kind of owner decides.
 	Kind      core.Kind
 	KindGiven bool
-	Class     core.Class
+	Class     core.Class // valid when ClassGiven
 
 	NotPreemptible, Locked bool
+	// ClassGiven, PreemptibleGiven and LockedGiven say that an object says it, though it may say the default.
+	ClassGiven, PreemptibleGiven, LockedGiven bool
 	// Mobility is valid when MobilityGiven: else the namespace decides.
 	Mobility                         core.Mobility
 	MobilityGiven                    bool
@@ -65,32 +67,30 @@ type Attributes struct {
 	StaleGrace core.Time
 	// Task is the role of the pod in its job.
 	Task string
-	// Unknown lists the unknown keys under our prefix and suggests known ones; it is
-	// empty if there are none.
+	// Unknown lists the keys in our domain or another scheduler's that are not known and suggests
+	// known ones; it is empty if there are none.
 	Unknown string
 }
 
 // attribute is one thing that can be said about a job: the labels or
-// annotations that say it, ours first, then what users of other schedulers
-// type (KAI, Kueue, Volcano, YuniKorn, Koordinator, the Kubeflow trainers…),
-// and how the value is read.
+// annotations that say it, ours first, then those of other schedulers
+// ([keys.Peers]), and how the value is read.
 type attribute struct {
 	keys []string
 	read func(a *Attributes, value string) error
 }
 
 var attributes = []attribute{
-	{keys(v1alpha1.QueueLabel, "kai.scheduler/queue", "kueue.x-k8s.io/queue-name", "volcano.sh/queue-name", "scheduling.volcano.sh/queue-name",
-		"yunikorn.apache.org/queue", "quota.scheduling.koordinator.sh/name"), func(a *Attributes, v string) error {
+	{keys.Same(v1alpha1.QueueLabel), func(a *Attributes, v string) error {
 		a.Queue = v
 		return nil
 	}},
-	{keys(v1alpha1.UserAnnotation, "yunikorn.apache.org/username"), func(a *Attributes, v string) error {
+	{keys.Same(v1alpha1.UserAnnotation), func(a *Attributes, v string) error {
 		a.User = v
 		return nil
 	}},
-	{keys("yunikorn.apache.org/user.info"), userInfo},
-	{keys(v1alpha1.KindAnnotation), func(a *Attributes, v string) error {
+	{only("yunikorn.apache.org/user.info"), userInfo},
+	{keys.Same(v1alpha1.KindAnnotation), func(a *Attributes, v string) error {
 		k := slices.Index(core.Kinds[:], v)
 		if k < 0 {
 			return fmt.Errorf("%q: expected one of %s", v, strings.Join(core.Kinds[:], ", "))
@@ -98,7 +98,7 @@ var attributes = []attribute{
 		a.Kind, a.KindGiven = core.Kind(k), true
 		return nil
 	}},
-	{keys(v1alpha1.ClassAnnotation, "koordinator.sh/qosClass"), func(a *Attributes, v string) error {
+	{keys.Same(v1alpha1.ClassAnnotation), func(a *Attributes, v string) error {
 		switch v {
 		case "HP", "LSE", "LSR", "LS":
 			a.Class = core.HP
@@ -107,10 +107,10 @@ var attributes = []attribute{
 		default:
 			return fmt.Errorf("%q: expected HP or LP", v)
 		}
+		a.ClassGiven = true
 		return nil
 	}},
-	{keys(v1alpha1.PreemptibleAnnotation, "kai.scheduler/preemptibility", "volcano.sh/preemptable", "yunikorn.apache.org/allow-preemption",
-		"quota.scheduling.koordinator.sh/preemptible"), func(a *Attributes, v string) error {
+	{keys.Same(v1alpha1.PreemptibleAnnotation), func(a *Attributes, v string) error {
 		switch v {
 		case "true", "preemptible":
 			a.NotPreemptible = false
@@ -119,14 +119,16 @@ var attributes = []attribute{
 		default:
 			return fmt.Errorf("%q: expected true or false", v)
 		}
+		a.PreemptibleGiven = true
 		return nil
 	}},
-	{keys(v1alpha1.PriorityClassAnnotation, "priorityClassName", "kueue.x-k8s.io/priority-class", "ray.io/priority-class-name"), func(a *Attributes, v string) error {
+	{keys.Same(v1alpha1.PriorityClassAnnotation), func(a *Attributes, v string) error {
 		a.PriorityClass = v
 		return nil
 	}},
-	{keys(v1alpha1.LockedAnnotation), func(a *Attributes, v string) (err error) {
+	{keys.Same(v1alpha1.LockedAnnotation), func(a *Attributes, v string) (err error) {
 		a.Locked, err = boolean(v)
+		a.LockedGiven = err == nil
 		return err
 	}},
 	{mobilityKeys, func(a *Attributes, v string) (err error) {
@@ -134,10 +136,10 @@ var attributes = []attribute{
 		a.MobilityGiven = err == nil
 		return err
 	}},
-	{keys(v1alpha1.MinRuntimeAnnotation, "kai.scheduler/min-runtime"), duration(func(a *Attributes) *core.Time { return &a.MinRuntime })},
-	{keys(v1alpha1.CheckpointIntervalAnnotation), duration(func(a *Attributes) *core.Time { return &a.Checkpoint })},
-	{keys(v1alpha1.WalltimeAnnotation, kueueWalltime), duration(func(a *Attributes) *core.Time { return &a.Estimate })},
-	{keys(v1alpha1.LastCheckpointAnnotation), func(a *Attributes, v string) error {
+	{keys.Same(v1alpha1.MinRuntimeAnnotation), duration(func(a *Attributes) *core.Time { return &a.MinRuntime })},
+	{keys.Same(v1alpha1.CheckpointIntervalAnnotation), duration(func(a *Attributes) *core.Time { return &a.Checkpoint })},
+	{keys.Same(v1alpha1.WalltimeAnnotation), duration(func(a *Attributes) *core.Time { return &a.Estimate })},
+	{keys.Same(v1alpha1.LastCheckpointAnnotation), func(a *Attributes, v string) error {
 		t, err := time.Parse(time.RFC3339, v)
 		if err != nil {
 			return fmt.Errorf("%q: expected a time such as 2026-01-31T12:00:00Z", v)
@@ -145,23 +147,23 @@ var attributes = []attribute{
 		a.LastCheckpoint = t
 		return nil
 	}},
-	{keys(v1alpha1.RequiredTopologyAnnotation, "kai.scheduler/topology-required-placement", "kueue.x-k8s.io/podset-required-topology"),
+	{keys.Same(v1alpha1.RequiredTopologyAnnotation),
 		func(a *Attributes, v string) error {
 			a.Required = v
 			return nil
 		}},
-	{keys(v1alpha1.PreferredTopologyAnnotation, "kai.scheduler/topology-preferred-placement", "kueue.x-k8s.io/podset-preferred-topology"),
+	{keys.Same(v1alpha1.PreferredTopologyAnnotation),
 		func(a *Attributes, v string) error {
 			a.Preferred = v
 			return nil
 		}},
-	{keys(v1alpha1.ClosenessAnnotation), func(a *Attributes, v string) (err error) {
+	{keys.Same(v1alpha1.ClosenessAnnotation), func(a *Attributes, v string) (err error) {
 		if a.Closeness, err = core.ParseCloseness(v); err != nil {
 			return fmt.Errorf("%q: expected %w", v, err)
 		}
 		return nil
 	}},
-	{keys(v1alpha1.GPUModelsAnnotation), func(a *Attributes, v string) error {
+	{keys.Same(v1alpha1.GPUModelsAnnotation), func(a *Attributes, v string) error {
 		a.Models = nil
 		for m := range strings.SplitSeq(strings.ReplaceAll(v, ",", "|"), "|") {
 			if m = strings.TrimSpace(m); m == "" {
@@ -179,7 +181,7 @@ var attributes = []attribute{
 		a.GPUCount, err = gpuCount(v)
 		return err
 	}},
-	{keys(v1alpha1.GPUMemoryAnnotation, "gpu-memory"), func(a *Attributes, v string) error {
+	{keys.Same(v1alpha1.GPUMemoryAnnotation), func(a *Attributes, v string) error {
 		n, err := strconv.ParseInt(v, 10, 64)
 		if err != nil || n < 1 || n > 1<<30 {
 			return fmt.Errorf("%q: expected an amount of one GPU's memory in MiB, such as 8192", v)
@@ -187,56 +189,50 @@ var attributes = []attribute{
 		a.GPUMemory = n
 		return nil
 	}},
-	{keys("gpu-fraction-num-devices"), func(_ *Attributes, v string) error {
+	{only("gpu-fraction-num-devices"), func(_ *Attributes, v string) error {
 		if v != "1" {
 			return fmt.Errorf("%q: a pod can have a fraction of one GPU, or whole GPUs: expected 1", v)
 		}
 		return nil
 	}},
-	{keys(v1alpha1.MinMemberAnnotation, "kai.scheduler/batch-min-member", "gang.scheduling.koordinator.sh/min-available",
-		"pod-group.scheduling.sigs.k8s.io/min-available", "kueue.x-k8s.io/pod-group-total-count", "scheduling.volcano.sh/group-min-member"), minMember},
-	{keys(taskGroupsKey), taskGroups},
-	{keys("yunikorn.apache.org/schedulingPolicyParameters"), policyParameters},
-	{keys(koordinatorGangs), func(_ *Attributes, v string) error { // MembershipOf uses it
+	{keys.Same(v1alpha1.MinMemberAnnotation), minMember},
+	{only(taskGroupsKey), taskGroups},
+	{only("yunikorn.apache.org/schedulingPolicyParameters"), policyParameters},
+	{only(koordinatorGangs), func(_ *Attributes, v string) error { // MembershipOf uses it
 		var list []string
 		if err := json.Unmarshal([]byte(v), &list); err != nil {
 			return fmt.Errorf("expected gangs in JSON, such as [\"namespace/name\"]: %w", err)
 		}
 		return nil
 	}},
-	{keys("gang.scheduling.koordinator.sh/network-topology-spec"), gathering},
-	{keys(v1alpha1.OnFailureAnnotation), func(a *Attributes, v string) error {
+	{only("gang.scheduling.koordinator.sh/network-topology-spec"), gathering},
+	{keys.Same(v1alpha1.OnFailureAnnotation), func(a *Attributes, v string) error {
 		if v != "replace" && v != "requeue" {
 			return fmt.Errorf("%q: expected replace or requeue", v)
 		}
 		a.OnFailure = v
 		return nil
 	}},
-	{keys(v1alpha1.StaleGraceAnnotation, "kai.scheduler/staleness-grace-period"), func(a *Attributes, v string) (err error) {
+	{keys.Same(v1alpha1.StaleGraceAnnotation), func(a *Attributes, v string) (err error) {
 		a.StaleGrace, err = v1alpha1.ParseStaleGrace(v)
 		return err
 	}},
-	{keys(v1alpha1.TaskAnnotation, "kai.scheduler/subgroup-name", "yunikorn.apache.org/task-group-name", "volcano.sh/task-spec",
-		"training.kubeflow.org/replica-type", "jobset.sigs.k8s.io/replicatedjob-name", "ray.io/group",
-		"kueue.x-k8s.io/podset"), func(a *Attributes, v string) error {
+	{keys.Same(v1alpha1.TaskAnnotation), func(a *Attributes, v string) error {
 		a.Task = v
 		return nil
 	}},
 }
 
 // fractionKeys ask for a part of a GPU.
-var fractionKeys = keys(v1alpha1.GPUFractionAnnotation, "gpu-fraction")
+var fractionKeys = keys.Same(v1alpha1.GPUFractionAnnotation)
 
 // countKeys ask for whole GPUs that the kubelet does not count.
-var countKeys = keys(v1alpha1.GPUCountAnnotation)
+var countKeys = keys.Same(v1alpha1.GPUCountAnnotation)
 
 // mobilityKeys say how running pods may be moved.
-var mobilityKeys = keys(v1alpha1.MobilityAnnotation)
+var mobilityKeys = keys.Same(v1alpha1.MobilityAnnotation)
 
-// kueueWalltime is Kueue's label for how long a job takes.
-const kueueWalltime = "kueue.x-k8s.io/max-exec-time-seconds"
-
-func keys(k ...string) []string { return k }
+func only(k ...string) []string { return k }
 
 // SystemClasses is the prefix of the PriorityClasses for the cluster's own pods.
 const SystemClasses = "system-"
@@ -248,17 +244,11 @@ func MayNameClass(class, namespace string) bool {
 	return !strings.HasPrefix(class, SystemClasses) || namespace == metav1.NamespaceSystem
 }
 
-// labelled is an object with labels and annotations.
-type labelled interface {
-	GetLabels() map[string]string
-	GetAnnotations() map[string]string
-}
-
 // Read sets the attributes that the object's labels and annotations contain; others do
 // not change. Our keys take precedence over those of other schedulers, and labels over
 // annotations. The first error names the label and what was expected; valid values are
 // set even then.
-func (a *Attributes) Read(o labelled) error {
+func (a *Attributes) Read(o keys.Labelled) error {
 	var bad error
 	for i := range attributes {
 		key, value, ok := lookup(o, attributes[i].keys)
@@ -269,11 +259,11 @@ func (a *Attributes) Read(o labelled) error {
 			bad = fmt.Errorf("%s: %w", key, err)
 		}
 	}
-	if _, v, ok := lookup(o, keys("queue")); ok && a.Queue == "" && application(o) != "" {
+	if _, v, ok := lookup(o, only("queue")); ok && a.Queue == "" && application(o) != "" {
 		a.Queue = v
 	}
-	a.Unknown = unknown(o)
-	return bad
+	a.Unknown = keys.Unknown(o)
+	return cmp.Or(bad, a.volcanoTopology(o), keys.Refusal(o))
 }
 
 // Over returns the attributes of a and, where a has none, those of b.
@@ -287,8 +277,15 @@ func (a Attributes) Over(b *Attributes) Attributes {
 	if !a.MobilityGiven {
 		a.Mobility, a.MobilityGiven = b.Mobility, b.MobilityGiven
 	}
-	a.Class = max(a.Class, b.Class)
-	a.NotPreemptible, a.Locked = a.NotPreemptible || b.NotPreemptible, a.Locked || b.Locked
+	if !a.ClassGiven {
+		a.Class, a.ClassGiven = b.Class, b.ClassGiven
+	}
+	if !a.PreemptibleGiven {
+		a.NotPreemptible, a.PreemptibleGiven = b.NotPreemptible, b.PreemptibleGiven
+	}
+	if !a.LockedGiven {
+		a.Locked, a.LockedGiven = b.Locked, b.LockedGiven
+	}
 	a.MinRuntime, a.Checkpoint = cmp.Or(a.MinRuntime, b.MinRuntime), cmp.Or(a.Checkpoint, b.Checkpoint)
 	a.Estimate, a.MinMember = cmp.Or(a.Estimate, b.Estimate), cmp.Or(a.MinMember, b.MinMember)
 	a.Fraction, a.OnFailure = cmp.Or(a.Fraction, b.Fraction), cmp.Or(a.OnFailure, b.OnFailure)
@@ -344,40 +341,10 @@ func NamespaceSaysMobility(labels map[string]string) bool {
 	return ok
 }
 
-// unknown says which labels and annotations of o begin as ours do and are none, with
-// those that may have been meant.
-func unknown(o labelled) string {
-	var wrong []string
-	for _, table := range [...]map[string]string{o.GetLabels(), o.GetAnnotations()} {
-		for k := range table {
-			if strings.HasPrefix(k, v1alpha1.Prefix) && !slices.Contains(v1alpha1.Keys, k) && !slices.Contains(wrong, k) {
-				wrong = append(wrong, k)
-			}
-		}
-	}
-	slices.Sort(wrong)
-	for i, k := range wrong {
-		wrong[i] = k + " is unknown"
-		if meant := spelling.Nearest(strings.TrimPrefix(k, v1alpha1.Prefix), shortKeys); meant != "" {
-			wrong[i] += "; did you mean " + v1alpha1.Prefix + meant + "?"
-		}
-	}
-	return strings.ReplaceAll(strings.Join(wrong, "; "), "?;", "?")
-}
-
-// shortKeys are [v1alpha1.Keys] without their prefix, by which all are alike.
-var shortKeys = func() []string {
-	var out []string
-	for _, k := range v1alpha1.Keys {
-		out = append(out, strings.TrimPrefix(k, v1alpha1.Prefix))
-	}
-	return out
-}()
-
 // lookup finds the first of the keys that is a label or an annotation of o.
-func lookup(o labelled, keys []string) (key, value string, ok bool) {
+func lookup(o keys.Labelled, names []string) (key, value string, ok bool) {
 	labels, annotations := o.GetLabels(), o.GetAnnotations()
-	for _, k := range keys {
+	for _, k := range names {
 		if v, ok := labels[k]; ok {
 			return k, v, true
 		}

@@ -2,13 +2,11 @@ package translate
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/muster-sched/muster/core"
 )
@@ -64,33 +62,6 @@ func TestAttributesBeyondBounds(t *testing.T) {
 		var a Attributes
 		if err := a.Read(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{key: value}}}); err == nil {
 			t.Errorf("%s is taken as %+v", says, a)
-		}
-	}
-}
-
-// A gang of more pods than can be is one of very many, not of fewer than none.
-func TestGangOfBeyondBounds(t *testing.T) {
-	for _, most := range []any{int64(math.MaxInt64), 1e300, math.Inf(1)} {
-		for kind, spec := range map[string]map[string]any{
-			"batch.volcano.sh/v1alpha1 Job": {"minAvailable": most},
-			"jobset.x-k8s.io/v1alpha2 JobSet": {"replicatedJobs": []any{
-				map[string]any{"replicas": most, "template": map[string]any{"spec": map[string]any{"parallelism": most}}},
-				map[string]any{"replicas": most, "template": map[string]any{"spec": map[string]any{"parallelism": most}}},
-			}},
-			"ray.io/v1 RayCluster":       {"workerGroupSpecs": []any{map[string]any{"groupName": "g", "replicas": most, "numOfHosts": most}}},
-			"kubeflow.org/v1 PyTorchJob": {"pytorchReplicaSpecs": map[string]any{"Worker": map[string]any{"replicas": most}, "Master": map[string]any{"replicas": most}}},
-		} {
-			version, kind, _ := strings.Cut(kind, " ")
-			g, err := GangOf(&unstructured.Unstructured{Object: map[string]any{"apiVersion": version, "kind": kind, "spec": spec}})
-			if err != nil || g.Min < maxCount || g.Min > 4*maxCount {
-				t.Errorf("%s of %v: %+v, %v", kind, most, g, err)
-			}
-		}
-	}
-	for _, none := range []any{int64(math.MinInt64), -1e300, math.NaN(), math.Inf(-1)} {
-		g, err := GangOf(&unstructured.Unstructured{Object: map[string]any{"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "spec": map[string]any{"minAvailable": none}}})
-		if err != nil || g.Min != 0 {
-			t.Errorf("%v: %+v, %v", none, g, err)
 		}
 	}
 }

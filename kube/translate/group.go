@@ -80,9 +80,9 @@ type Membership struct {
 	Group Group
 	// Native is set if the group is a PodGroup of Kubernetes.
 	Native bool
-	// Object is what says more of the gang, such as how many pods it has where they
-	// do not; [GangOf] reads it.
-	Object *ObjectRef
+	// Objects are those that say what the pod does not, such as how many pods its gang has;
+	// each is asked, and then its owners. What the first says counts before the others.
+	Objects []ObjectRef
 	// Min is the minimum number of pods of the gang as the pod gives it; 0 if it does not.
 	Min int
 	// Roles is the minimum of each role that the pod names: 0 if the role must have a
@@ -145,6 +145,9 @@ var owners = []struct {
 // servers are the kinds of owner whose pods answer requests.
 var servers = map[string]bool{"ReplicaSet": true, "StatefulSet": true, "Deployment": true, "LeaderWorkerSet": true, "CloneSet": true}
 
+// String is the kind and the name.
+func (o ObjectRef) String() string { return o.Kind + " " + o.Name }
+
 // MembershipOf returns the job of a pod: its native PodGroup, else the gang that a label
 // names, else its owner, else the pod itself. A pod that moves is a job of its own: its
 // labels differ from those of its owner's other pods.
@@ -156,35 +159,38 @@ func MembershipOf(p *v1.Pod, a *Attributes) Membership {
 	if g := p.Spec.SchedulingGroup; g != nil && g.PodGroupName != nil {
 		m.Group.Kind, m.Group.Name, m.Native = ByPodGroup, *g.PodGroupName, true
 		m.Kind = ownerKind(p)
-		m.askOwner(p, a)
+		m.askOwner(p)
 		return m
 	}
 	for _, g := range gangNames {
 		if _, name, ok := lookup(p, []string{g.key}); ok && name != "" {
 			m.Group.Kind, m.Group.Name = ByGang, name
-			if g.gvk.Kind != "" && !m.sized() {
-				m.Object = &ObjectRef{g.gvk, name}
+			if g.gvk.Kind != "" {
+				m.Objects = []ObjectRef{{g.gvk, name}}
 			}
 			if g.key == koordinatorGang {
 				m.withGangs(p, a, name)
 			}
+			m.askOwner(p)
 			return m
 		}
 	}
 	if m.inApplication(p, a) {
+		m.askOwner(p)
 		return m
 	}
 	if name := p.Labels["leaderworkerset.sigs.k8s.io/name"]; name != "" {
+		m.Objects = []ObjectRef{{schema.GroupVersionKind{Group: "leaderworkerset.x-k8s.io", Version: "v1", Kind: "LeaderWorkerSet"}, name}}
 		m.Group.Kind, m.Group.Name, m.Kind = "leaderworkerset", name+"-"+p.Labels["leaderworkerset.sigs.k8s.io/group-index"], core.Inference
 		if !m.sized() {
-			m.Min = number(p.Annotations["leaderworkerset.sigs.k8s.io/size"])
+			m.Min = Number(p.Annotations["leaderworkerset.sigs.k8s.io/size"])
 		}
 		return m
 	}
 	for _, o := range owners {
 		if name := p.Labels[o.label]; name != "" {
 			m.Group.Kind, m.Group.Name, m.Kind = OwnerKind(o.gvk.GroupVersion().String(), o.gvk.Kind), name, o.kind
-			m.Object = &ObjectRef{o.gvk, name} // it says since when, too
+			m.Objects = []ObjectRef{{o.gvk, name}}
 			return m
 		}
 	}
@@ -194,29 +200,17 @@ func MembershipOf(p *v1.Pod, a *Attributes) Membership {
 		return m
 	}
 	m.Group.Kind, m.Group.Name, m.Kind = OwnerKind(o.APIVersion, o.Kind), o.Name, ownerKind(p)
-	if gvk := schema.FromAPIVersionAndKind(o.APIVersion, o.Kind); !m.sized() && sized(gvk) {
-		m.Object = &ObjectRef{gvk, o.Name}
-	}
-	m.askOwner(p, a)
+	m.askOwner(p)
 	return m
 }
 
-// askOwner has the Job be asked that made a pod, if the pod does not name its queue:
-// users of Kueue and KAI label the Job.
-func (m *Membership) askOwner(p *v1.Pod, a *Attributes) {
-	o := metav1.GetControllerOf(p)
-	if o == nil || a.Queue != "" || m.Object != nil {
-		return
-	}
-	if gvk := schema.FromAPIVersionAndKind(o.APIVersion, o.Kind); gvk.GroupKind() == (schema.GroupKind{Group: "batch", Kind: "Job"}) {
-		m.Object = &ObjectRef{gvk, o.Name}
+// askOwner has the object be asked that made a pod: users of other schedulers write on it what its pods
+// do not say.
+func (m *Membership) askOwner(p *v1.Pod) {
+	if o := ControllerOf(p); o != nil {
+		m.Objects = append(m.Objects, ObjectRef{schema.FromAPIVersionAndKind(o.APIVersion, o.Kind), o.Name})
 	}
 }
-
-// Sizes reports whether an object of the kind says how large a gang is: then
-// nothing starts before it was asked. Of others it is good to know what they
-// say.
-func (o *ObjectRef) Sizes() bool { return sized(o.GroupVersionKind) }
 
 // sized reports whether the pod says how large its gang is.
 func (m *Membership) sized() bool { return m.Min > 0 || len(m.Roles) > 0 }
@@ -227,7 +221,7 @@ func (m *Membership) Minimum() int { return max(m.Min, sum(m.Roles)) }
 // withGangs makes one gang of those that Koordinator starts together: each is a
 // role of it, with its own minimum. Gangs of other namespaces are other jobs.
 func (m *Membership) withGangs(p *v1.Pod, a *Attributes, own string) {
-	_, list, _ := lookup(p, keys(koordinatorGangs))
+	_, list, _ := lookup(p, only(koordinatorGangs))
 	var gangs, names []string
 	if json.Unmarshal([]byte(list), &gangs) != nil {
 		return // Read has said so

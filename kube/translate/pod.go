@@ -211,7 +211,7 @@ func ParseDevices(s string) ([]int, error) {
 
 // Share is how much of each of its GPUs a bound pod has, as it was bound.
 func Share(p *v1.Pod) core.Milli {
-	if n := number(p.Annotations[v1alpha1.ShareAnnotation]); n > 0 && n < 1000 {
+	if n := Number(p.Annotations[v1alpha1.ShareAnnotation]); n > 0 && n < 1000 {
 		return core.Milli(n)
 	}
 	return core.WholeGPU

@@ -10,7 +10,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
@@ -189,10 +188,10 @@ func TestAttributes(t *testing.T) {
 		{"muster.sh/queue=q", Attributes{Queue: "q"}}, {"kai.scheduler/queue=q", Attributes{Queue: "q"}}, {"kueue.x-k8s.io/queue-name=q", Attributes{Queue: "q"}},
 		{"volcano.sh/queue-name=q", Attributes{Queue: "q"}}, {"yunikorn.apache.org/queue=q", Attributes{Queue: "q"}},
 		{"quota.scheduling.koordinator.sh/name=q", Attributes{Queue: "q"}},
-		{"muster.sh/kind=batch", Attributes{Kind: core.Batch, KindGiven: true}}, {"muster.sh/class=LP", Attributes{Class: core.LP}},
-		{"koordinator.sh/qosClass=BE", Attributes{Class: core.LP}}, {"koordinator.sh/qosClass=LSR", Attributes{}},
-		{"muster.sh/preemptible=false", Attributes{NotPreemptible: true}}, {"kai.scheduler/preemptibility=non-preemptible", Attributes{NotPreemptible: true}},
-		{"volcano.sh/preemptable=false", Attributes{NotPreemptible: true}}, {"muster.sh/locked=true", Attributes{Locked: true}},
+		{"muster.sh/kind=batch", Attributes{Kind: core.Batch, KindGiven: true}}, {"muster.sh/class=LP", Attributes{Class: core.LP, ClassGiven: true}},
+		{"koordinator.sh/qosClass=BE", Attributes{Class: core.LP, ClassGiven: true}}, {"koordinator.sh/qosClass=LSR", Attributes{ClassGiven: true}},
+		{"muster.sh/preemptible=false", Attributes{NotPreemptible: true, PreemptibleGiven: true}}, {"kai.scheduler/preemptibility=non-preemptible", Attributes{NotPreemptible: true, PreemptibleGiven: true}},
+		{"volcano.sh/preemptable=false", Attributes{NotPreemptible: true, PreemptibleGiven: true}}, {"muster.sh/locked=true", Attributes{Locked: true, LockedGiven: true}},
 		{"muster.sh/min-runtime=30m", Attributes{MinRuntime: 1800 * core.Second}}, {"muster.sh/walltime=90", Attributes{Estimate: 90 * core.Second}},
 		{"kueue.x-k8s.io/max-exec-time-seconds=60", Attributes{Estimate: 60 * core.Second}},
 		{"kai.scheduler/topology-required-placement=rack", Attributes{Required: "rack"}}, {"kueue.x-k8s.io/podset-preferred-topology=rack", Attributes{Preferred: "rack"}},
@@ -229,8 +228,10 @@ func TestAttributes(t *testing.T) {
 			t.Errorf("%s: error %v, expected %q", says, err, wrong)
 		}
 	}
-	ours := Attributes{Queue: "a", MinMember: 2}
-	if got := ours.Over(&Attributes{Queue: "b", Task: "t", Locked: true}); !reflect.DeepEqual(got, Attributes{Queue: "a", MinMember: 2, Task: "t", Locked: true}) {
+	// Key by key, what is said nearer to the pod counts, though it be the default.
+	ours := Attributes{Queue: "a", MinMember: 2, PreemptibleGiven: true, ClassGiven: true}
+	got := ours.Over(&Attributes{Queue: "b", Task: "t", Locked: true, LockedGiven: true, NotPreemptible: true, PreemptibleGiven: true, Class: core.LP, ClassGiven: true})
+	if want := (Attributes{Queue: "a", MinMember: 2, Task: "t", Locked: true, LockedGiven: true, PreemptibleGiven: true, ClassGiven: true}); !reflect.DeepEqual(got, want) {
 		t.Errorf("one over the other: %+v", got)
 	}
 }
@@ -270,7 +271,7 @@ func TestMembershipOf(t *testing.T) {
 		name, meta, spec, job string
 		native                bool
 		min                   int
-		object                string
+		objects               string
 		kind                  core.Kind
 	}{
 		{"bare", "name: p", "", "ns/pod/p", false, 0, "", core.Training},
@@ -282,15 +283,16 @@ func TestMembershipOf(t *testing.T) {
 		{"Koordinator", "labels: {gang.scheduling.koordinator.sh/name: g}, annotations: {gang.scheduling.koordinator.sh/min-available: \"2\"}", "", "ns/gang/g", false, 2, "", core.Training},
 		{"Kueue", "labels: {kueue.x-k8s.io/pod-group-name: g}, annotations: {kueue.x-k8s.io/pod-group-total-count: \"2\"}", "", "ns/gang/g", false, 2, "", core.Training},
 		{"Job", owned("batch/v1", "Job", "j"), "", "ns/job/j", false, 0, "Job j", core.Training},
-		{"Job with a queue on its pods", "labels: {volcano.sh/queue-name: q}, " + owned("batch/v1", "Job", "j"), "", "ns/job/j", false, 0, "", core.Training},
+		{"Job with a queue on its pods", "labels: {volcano.sh/queue-name: q}, " + owned("batch/v1", "Job", "j"), "", "ns/job/j", false, 0, "Job j", core.Training},
 		{"Job with a PodGroup", owned("batch/v1", "Job", "j"), "schedulingGroup: {podGroupName: g}", "ns/podgroup/g", true, 0, "Job j", core.Training},
-		{"ReplicaSet", owned("apps/v1", "ReplicaSet", "r"), "", "ns/replicaset/r", false, 0, "", core.Inference},
+		{"ReplicaSet", owned("apps/v1", "ReplicaSet", "r"), "", "ns/replicaset/r", false, 0, "ReplicaSet r", core.Inference},
 		{"PyTorchJob", owned("kubeflow.org/v1", "PyTorchJob", "t"), "", "ns/pytorchjob/t", false, 0, "PyTorchJob t", core.Training},
 		{"JobSet", "labels: {jobset.sigs.k8s.io/jobset-name: s}, " + owned("batch/v1", "Job", "j"), "", "ns/jobset/s", false, 0, "JobSet s", core.Training},
 		{"RayCluster", "labels: {ray.io/cluster: r}", "", "ns/raycluster/r", false, 0, "RayCluster r", core.Training},
 		{"LeaderWorkerSet", "labels: {leaderworkerset.sigs.k8s.io/name: l, leaderworkerset.sigs.k8s.io/group-index: \"1\"}, annotations: {leaderworkerset.sigs.k8s.io/size: \"4\"}", "",
-			"ns/leaderworkerset/l-1", false, 4, "", core.Inference},
-		{"Notebook", owned("kubeflow.org/v1", "Notebook", "nb"), "", "ns/notebook/nb", false, 0, "", core.Dev},
+			"ns/leaderworkerset/l-1", false, 4, "LeaderWorkerSet l", core.Inference},
+		{"a gang of Volcano's that a Job makes", "annotations: {scheduling.k8s.io/group-name: g}, " + owned("batch/v1", "Job", "j"), "", "ns/gang/g", false, 0, "PodGroup g, Job j", core.Training},
+		{"Notebook", owned("kubeflow.org/v1", "Notebook", "nb"), "", "ns/notebook/nb", false, 0, "Notebook nb", core.Dev},
 	} {
 		p := read[v1.Pod](t, "{metadata: {namespace: ns, "+c.meta+"}, spec: {"+c.spec+"}}")
 		var a Attributes
@@ -298,78 +300,13 @@ func TestMembershipOf(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := MembershipOf(p, &a)
-		object := ""
-		if m.Object != nil {
-			object = m.Object.Kind + " " + m.Object.Name
+		var list []string
+		for _, o := range m.Objects {
+			list = append(list, o.String())
 		}
-		if m.Group.Job() != c.job || m.Native != c.native || m.Min != c.min || object != c.object || m.Kind != c.kind {
-			t.Errorf("%s: %s, native %v, at least %d, %q, %v", c.name, m.Group.Job(), m.Native, m.Min, object, m.Kind)
+		if objects := strings.Join(list, ", "); m.Group.Job() != c.job || m.Native != c.native || m.Min != c.min || objects != c.objects || m.Kind != c.kind {
+			t.Errorf("%s: %s, native %v, at least %d, %q, %v", c.name, m.Group.Job(), m.Native, m.Min, objects, m.Kind)
 		}
-	}
-}
-
-func TestGangOf(t *testing.T) {
-	for _, c := range []struct {
-		object string
-		want   Gang
-	}{
-		{`{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, spec: {minMember: 3, queue: q, priorityClassName: c}}`,
-			Gang{Min: 3, Attributes: Attributes{Queue: "q", PriorityClass: "c"}}},
-		{`{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, spec: {minMember: 3, minTaskMember: {ps: 1, worker: 2}}}`,
-			Gang{Min: 3, Roles: map[string]int{"ps": 1, "worker": 2}}},
-		{`{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, spec: {minMember: 2, minTaskMember: {ps: 1, worker: 2}}}`, Gang{Min: 2}},
-		{`{apiVersion: scheduling.sigs.k8s.io/v1alpha1, kind: PodGroup, metadata: {annotations: {
-			gang.scheduling.koordinator.sh/network-topology-spec: '{"gatherStrategy": [{"layer": "SpineLayer", "strategy": "MustGather"}, {"layer": "BlockLayer", "strategy": "PreferGather"}, {"layer": "NodeTopologyLayer", "strategy": "PreferGather"}]}'}},
-			spec: {minMember: 3}}`, Gang{Min: 3, Attributes: Attributes{Required: "SpineLayer", Preferred: "BlockLayer,node"}}},
-		{`{apiVersion: scheduling.run.ai/v2alpha2, kind: PodGroup, spec: {minMember: 2, queue: q, preemptibility: non-preemptible, topologyConstraint: {requiredTopologyLevel: rack, preferredTopologyLevel: hbd},
-			subGroups: [{name: all}, {name: a, parent: all, minMember: 2}, {name: b, minMember: 1, parent: all}]}}`,
-			Gang{Min: 2, Roles: map[string]int{"a": 2, "b": 1}, Attributes: Attributes{Queue: "q", Required: "rack", Preferred: "hbd", NotPreemptible: true}}},
-		{`{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, spec: {minAvailable: 5}}`, Gang{Min: 5}},
-		{`{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {labels: {kueue.x-k8s.io/queue-name: q}}, spec: {pytorchReplicaSpecs: {Master: {}, Worker: {replicas: 7}}}}`,
-			Gang{Min: 8, Attributes: Attributes{Queue: "q"}}},
-		{`{apiVersion: kubeflow.org/v1, kind: PyTorchJob, spec: {runPolicy: {schedulingPolicy: {minAvailable: 4, queue: q}}, pytorchReplicaSpecs: {Worker: {replicas: 7}}}}`,
-			Gang{Min: 4, Attributes: Attributes{Queue: "q"}}},
-		{`{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, spec: {replicatedJobs: [{replicas: 2, template: {spec: {parallelism: 4, completions: 3}}}, {template: {spec: {}}}]}}`, Gang{Min: 7}},
-		{`{apiVersion: ray.io/v1, kind: RayCluster, spec: {workerGroupSpecs: [{groupName: a, replicas: 4, minReplicas: 2, numOfHosts: 3}, {groupName: b, replicas: 5}, {groupName: c, minReplicas: 0}]}}`,
-			Gang{Min: 12, Roles: map[string]int{"headgroup": 1, "a": 6, "b": 5}}},
-		{`{apiVersion: batch/v1, kind: Job, spec: {parallelism: 3}}`, Gang{}},
-		{`{apiVersion: ray.io/v1, kind: RayCluster}`, Gang{}},
-	} {
-		if got, err := GangOf(&unstructured.Unstructured{Object: *read[map[string]any](t, c.object)}); err != nil || !reflect.DeepEqual(*got, c.want) {
-			t.Errorf("%s: %+v, %v; expected %+v", c.object, got, err, c.want)
-		}
-	}
-}
-
-// What is written on pods is what their object says and they do not.
-func TestNotes(t *testing.T) {
-	g := Gang{Min: 3, Attributes: Attributes{Queue: "q", PriorityClass: "c", NotPreemptible: true, Required: "rack", OnFailure: "requeue"}}
-	want := map[string]string{"muster.sh/queue": "q", "muster.sh/priority-class": "c", "muster.sh/min-member": "3", "muster.sh/preemptible": "false", "muster.sh/required-topology": "rack", "muster.sh/on-failure": "requeue"}
-	if got := g.Notes(&Attributes{}); !reflect.DeepEqual(got, want) {
-		t.Errorf("%v", got)
-	}
-	if got := g.Notes(&Attributes{Queue: "p", PriorityClass: "d", NotPreemptible: true, Required: "hbd", OnFailure: "replace", MinMember: 2}); len(got) != 0 {
-		t.Errorf("%v", got)
-	}
-	g = Gang{Min: 3, Roles: map[string]int{"b": 1, "a": 2}}
-	if got := g.Notes(&Attributes{}); !reflect.DeepEqual(got, map[string]string{"muster.sh/min-member": "a=2,b=1"}) {
-		t.Errorf("%v", got)
-	}
-	// A scheduler that starts again reads the same of the pod.
-	all := Attributes{
-		Queue: "q", Kind: core.Batch, KindGiven: true, Class: core.LP, NotPreemptible: true, Locked: true, MinRuntime: 90 * core.Second,
-		Checkpoint: 10 * core.Second, Estimate: 3600 * core.Second, Required: "rack", Preferred: "hbd", PriorityClass: "c", OnFailure: "requeue",
-	}
-	var again Attributes
-	err := again.Read(&metav1.ObjectMeta{Annotations: (&Gang{Attributes: all}).Notes(&Attributes{})})
-	if err != nil || !reflect.DeepEqual(again, all) {
-		t.Errorf("%+v, %v; expected %+v", again, err, all)
-	}
-	if got := (&Gang{Attributes: all}).Notes(&all); len(got) != 0 {
-		t.Errorf("%v", got)
-	}
-	if got := (&Gang{}).Notes(&Attributes{}); len(got) != 0 {
-		t.Errorf("%v", got)
 	}
 }
 

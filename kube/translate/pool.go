@@ -10,6 +10,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/kube/keys"
 )
 
 // Pools divide the nodes of a cluster, and its jobs, among schedulers. A node
@@ -18,7 +19,7 @@ import (
 // alone, so that all schedulers find the same.
 
 // poolLabels name the pool of a node or a job, the first that is there.
-var poolLabels = keys(v1alpha1.PoolLabel, "kai.scheduler/node-pool")
+var poolLabels = keys.Same(v1alpha1.PoolLabel)
 
 // NodePool names the pool of a node of a GPU model, "" without GPUs.
 func NodePool(labels map[string]string, model string) string {
@@ -79,7 +80,7 @@ func PodPool(p *v1.Pod, r *core.Request) Pool {
 
 // PodGroupPool is what the labels of a PodGroup tell, else the GPU models that it
 // asks for.
-func PodGroupPool(g labelled, models []string) Pool {
+func PodGroupPool(g keys.Labelled, models []string) Pool {
 	return labelPool(g, byPodGroup).Or(modelsPool(models, byPodGroupModel))
 }
 
@@ -100,7 +101,7 @@ func modelsPool(models []string, by telling) Pool {
 	return Pool{pool, by}
 }
 
-func labelPool(o labelled, by telling) Pool {
+func labelPool(o keys.Labelled, by telling) Pool {
 	if _, name, ok := lookup(o, poolLabels); ok && name != "" {
 		return Pool{name, by}
 	}

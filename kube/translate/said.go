@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/keys"
 )
 
 // Said are the values of a pod's labels and annotations that count from its binding until
@@ -33,25 +34,24 @@ var settled = func() map[string]bool {
 	for i := range attributes {
 		add(attributes[i].keys...)
 	}
-	for _, g := range gangNames {
-		add(g.key)
-	}
-	for _, o := range owners {
-		add(o.label)
-	}
-	add(applicationKeys...)
+	add(v1alpha1.GangLabel)
 	add(poolLabels...)
-	add(taskGroupKey, "queue", "spark-role")
-	add("leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index", "leaderworkerset.sigs.k8s.io/size")
+	for _, p := range keys.Peers {
+		for _, k := range p.Keys {
+			if k.Answer == keys.Honoured {
+				add(k.Name)
+			}
+		}
+	}
 	add(v1alpha1.GPUsAnnotation, v1alpha1.NICsAnnotation, v1alpha1.ShareAnnotation, v1alpha1.BackfilledAnnotation)
-	for _, k := range []string{v1alpha1.LastCheckpointAnnotation, v1alpha1.WalltimeAnnotation, kueueWalltime, v1alpha1.MobilityAnnotation} {
+	for _, k := range slices.Concat(keys.Same(v1alpha1.LastCheckpointAnnotation), keys.Same(v1alpha1.WalltimeAnnotation), mobilityKeys) {
 		delete(out, k)
 	}
 	return out
 }()
 
 // SaidBy returns what labels and annotations of a pod, or of a PodGroup, say now.
-func SaidBy(o labelled) Said {
+func SaidBy(o keys.Labelled) Said {
 	only := func(table map[string]string) map[string]string {
 		var out map[string]string
 		for k, v := range table {
@@ -144,11 +144,11 @@ func Differences(a, b string) []string {
 		return nil
 	}
 	x, y := ReadSaid(a), ReadSaid(b)
-	keys := map[string]bool{}
+	other := map[string]bool{}
 	compare := func(x, y map[string]string) {
 		for k, v := range x {
 			if w, ok := y[k]; !ok || w != v {
-				keys[k] = true
+				other[k] = true
 			}
 		}
 	}
@@ -156,5 +156,5 @@ func Differences(a, b string) []string {
 	compare(y.Labels, x.Labels)
 	compare(x.Annotations, y.Annotations)
 	compare(y.Annotations, x.Annotations)
-	return slices.Sorted(maps.Keys(keys))
+	return slices.Sorted(maps.Keys(other))
 }

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/keys"
 )
 
 // What YuniKorn's users write. An application is the pods of one application
@@ -29,12 +30,12 @@ const placeholderPatience = 15 * 60 * core.Second
 // application returns the application id of a pod, empty when it has none. A
 // label "queue" names YuniKorn's queue on such pods alone: elsewhere it may mean
 // anything.
-func application(o labelled) string {
+func application(o keys.Labelled) string {
 	_, id, _ := lookup(o, applicationKeys)
 	return id
 }
 
-var applicationKeys = keys("yunikorn.apache.org/app-id", "applicationId")
+var applicationKeys = only("yunikorn.apache.org/app-id", "applicationId")
 
 // userInfo reads the annotation with the user and groups of an application; the user alone matters.
 func userInfo(a *Attributes, v string) error {
@@ -100,8 +101,8 @@ func policyParameters(a *Attributes, v string) error {
 // reports whether it is one.
 func (m *Membership) inApplication(p *v1.Pod, a *Attributes) bool {
 	id := application(p)
-	_, role, named := lookup(p, keys(taskGroupKey))
-	_, _, lists := lookup(p, keys(taskGroupsKey))
+	_, role, named := lookup(p, only(taskGroupKey))
+	_, _, lists := lookup(p, only(taskGroupsKey))
 	if id == "" || !named && !lists || sparks(p) {
 		return false
 	}
@@ -131,3 +132,13 @@ func (m *Membership) await(role string) {
 // sparks reports whether a pod is Spark's: the driver makes the executors, so
 // that it cannot wait for them.
 func sparks(p *v1.Pod) bool { return p.Labels["spark-role"] != "" }
+
+// maxCount is the largest number of pods that is distinguished from larger numbers: no gang that
+// asks for this many ever starts, and sums of such numbers do not overflow.
+const maxCount = 1 << 30
+
+// Number reads a whole number, at most 2^30; 0 when s is none.
+func Number(s string) int {
+	n, _ := strconv.Atoi(s)
+	return min(max(n, 0), maxCount)
+}

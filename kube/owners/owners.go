@@ -1,0 +1,114 @@
+// Package owners reads what the objects that make pods say of their jobs: how many pods start together, and
+// by labels, annotations and fields what the pods do not say themselves.
+package owners
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// Gang is what objects say of the pods that they make, or that name them.
+type Gang struct {
+	// Min is the minimum number of pods of the gang, 0 if no object gives it;
+	// Roles has the minimum of each role.
+	Min   int
+	Roles map[string]int
+	// Since is when the topmost owner of such an object was made that makes another when it was stopped; zero
+	// where there is none.
+	Since time.Time
+	// Attributes is what their labels, annotations and specs say of the job.
+	Attributes translate.Attributes
+}
+
+// WrongError says what the author of an object must change before its pods can start.
+type WrongError struct{ Object, Text string }
+
+// Error names the object.
+func (e *WrongError) Error() string { return e.Object + ": " + e.Text }
+
+// Of reads what an object says. A [WrongError] names a label, an annotation or a field, and what was expected.
+func Of(o *unstructured.Unstructured) (*Gang, error) {
+	g := &Gang{}
+	err := g.Attributes.Read(o)
+	g.Min, g.Roles = g.Attributes.MinMember, g.Attributes.Roles
+	spec, _, _ := unstructured.NestedMap(o.Object, "spec")
+	if f := gangs[o.GroupVersionKind().GroupKind()]; f != nil && spec != nil {
+		if wrong := f(object{o, spec}, g); err == nil {
+			err = wrong
+		}
+	}
+	if err != nil {
+		err = &WrongError{o.GetKind() + " " + o.GetName(), err.Error()}
+	}
+	return g, err
+}
+
+// Under adds what an object says of a gang of which objects nearer to the pods have said what g has: what
+// they say counts.
+func (g *Gang) Under(o *unstructured.Unstructured) error {
+	over, err := Of(o)
+	if g.Attributes = g.Attributes.Over(&over.Attributes); g.Min == 0 && len(g.Roles) == 0 {
+		g.Min, g.Roles = over.Min, over.Roles
+	}
+	return err
+}
+
+// Sizes reports whether the pods of an object cannot start without what it says: how large their gang is. Of
+// other objects, a Job that is gone among them, it is good to know what they say.
+func Sizes(o *translate.ObjectRef) bool {
+	return gangs[o.GroupKind()] != nil && o.GroupKind() != (schema.GroupKind{Group: "batch", Kind: "Job"})
+}
+
+// Notes are the annotations that say of the gang what its objects say and pods with
+// the attributes do not: with them on its pods, a scheduler that starts again
+// knows of a gang that runs without asking.
+func (g *Gang) Notes(a *translate.Attributes) map[string]string {
+	out := map[string]string{}
+	note := func(key, value string, given bool) {
+		if given {
+			out[key] = value
+		}
+	}
+	of := &g.Attributes
+	note(v1alpha1.QueueLabel, of.Queue, a.Queue == "" && of.Queue != "")
+	note(v1alpha1.PriorityClassAnnotation, of.PriorityClass, of.PriorityClass != "" && a.PriorityClass == "")
+	note(v1alpha1.PreemptibleAnnotation, "false", of.NotPreemptible && !a.PreemptibleGiven)
+	note(v1alpha1.LockedAnnotation, "true", of.Locked && !a.LockedGiven)
+	if of.KindGiven && !a.KindGiven {
+		out[v1alpha1.KindAnnotation] = core.Kinds[of.Kind]
+	}
+	note(v1alpha1.ClassAnnotation, of.Class.String(), of.ClassGiven && !a.ClassGiven)
+	for key, t := range map[string][2]core.Time{
+		v1alpha1.MinRuntimeAnnotation:         {of.MinRuntime, a.MinRuntime},
+		v1alpha1.CheckpointIntervalAnnotation: {of.Checkpoint, a.Checkpoint},
+		v1alpha1.WalltimeAnnotation:           {of.Estimate, a.Estimate},
+	} {
+		note(key, v1alpha1.Duration(t[0]).String(), t[0] != 0 && t[1] == 0)
+	}
+	note(v1alpha1.RequiredTopologyAnnotation, of.Required, of.Required != "" && a.Required == "")
+	note(v1alpha1.PreferredTopologyAnnotation, of.Preferred, of.Preferred != "" && a.Preferred == "")
+	note(v1alpha1.ClosenessAnnotation, core.FormatCloseness(of.Closeness), of.Closeness != 0 && a.Closeness == 0)
+	note(v1alpha1.GPUModelsAnnotation, strings.Join(of.Models, "|"), of.Models != nil && a.Models == nil)
+	note(v1alpha1.StaleGraceAnnotation, v1alpha1.FormatStaleGrace(of.StaleGrace), of.StaleGrace != 0 && a.StaleGrace == 0)
+	note(v1alpha1.OnFailureAnnotation, of.OnFailure, of.OnFailure != "" && a.OnFailure == "")
+	if a.MinMember == 0 && a.Roles == nil {
+		note(v1alpha1.MinMemberAnnotation, strconv.Itoa(g.Min), g.Min > 0)
+		var roles []string
+		for _, r := range slices.Sorted(maps.Keys(g.Roles)) {
+			roles = append(roles, fmt.Sprintf("%s=%d", r, g.Roles[r]))
+		}
+		note(v1alpha1.MinMemberAnnotation, strings.Join(roles, ","), roles != nil)
+	}
+	return out
+}
