@@ -81,6 +81,9 @@ const (
 	OnFailureAnnotation = "muster.sh/on-failure"
 	// TaskAnnotation is the role of the pod in its gang, such as "worker".
 	TaskAnnotation = "muster.sh/task"
+	// StageAnnotation is the part of a job that the pod starts with, where the owner starts its pods in
+	// stages: each is a gang of its own. Muster writes it when it binds a pod.
+	StageAnnotation = "muster.sh/stage"
 )
 
 // Annotations that Muster writes on a pod when it binds it.
@@ -237,7 +240,7 @@ var Keys = []string{
 	PreemptibleAnnotation, LockedAnnotation, MobilityAnnotation, MinRuntimeAnnotation, CheckpointIntervalAnnotation,
 	LastCheckpointAnnotation, WalltimeAnnotation, RequiredTopologyAnnotation, PreferredTopologyAnnotation, ClosenessAnnotation,
 	GPUModelsAnnotation, GPUFractionAnnotation, GPUCountAnnotation, GPUMemoryAnnotation, MinMemberAnnotation, OnFailureAnnotation, StaleGraceAnnotation,
-	TaskAnnotation, GPUsAnnotation, NICsAnnotation, ShareAnnotation, BackfilledAnnotation, SuspendedLabel,
+	TaskAnnotation, StageAnnotation, GPUsAnnotation, NICsAnnotation, ShareAnnotation, BackfilledAnnotation, SuspendedLabel,
 	DrainAnnotation, EvictionsAnnotation, CordonedAnnotation, StrikesAnnotation, RecoveryAnnotation, ReleaseAnnotation, MoveAnnotation, MovingAnnotation, StandbyUntilAnnotation, StandbyKeepsAnnotation, StandbyAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUPositionsAnnotation, ShardsLabel,
 }
 

@@ -95,6 +95,7 @@ func TestDropIn(t *testing.T) {
 		c.queue(q, 64)
 	}
 	c.queue("small", 2, isolated)
+	c.queue("tiny", 2, isolated)
 	c.priority("urgent", 1000)
 	c.schedule(func(k *kube.Config) { k.StatusRate = 1000 })
 	groups, err := restmapper.GetAPIGroupResources(admin.Discovery())

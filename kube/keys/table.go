@@ -246,6 +246,7 @@ var hami = []Key{
 var owners = []Key{
 	{Name: "training.kubeflow.org/replica-type", Means: v1alpha1.TaskAnnotation},
 	{Name: "jobset.sigs.k8s.io/replicatedjob-name", Means: v1alpha1.TaskAnnotation},
+	{Name: "training.kubeflow.org/job-role", Means: v1alpha1.TaskAnnotation},
 	{Name: "ray.io/group", Means: v1alpha1.TaskAnnotation},
 	{Name: "ray.io/priority-class-name", Means: v1alpha1.PriorityClassAnnotation},
 	{Name: "jobset.sigs.k8s.io/jobset-name", Text: "the gang; the JobSet is read"},
@@ -253,5 +254,8 @@ var owners = []Key{
 	{Name: "leaderworkerset.sigs.k8s.io/name", Text: "with the index of the group, the gang; the LeaderWorkerSet is read"},
 	{Name: "leaderworkerset.sigs.k8s.io/group-index", Text: "with the name, the gang"},
 	{Name: "leaderworkerset.sigs.k8s.io/size", Text: "the size of the gang"},
+	{Name: "leaderworkerset.sigs.k8s.io/worker-index", Text: "0 is the leader"},
+	{Name: "training.kubeflow.org/job-name", Text: "with the operator's name, the gang of an MPIJob; the MPIJob is read"},
+	{Name: "training.kubeflow.org/operator-name", Text: "whose pods they are"},
 	{Name: "ray.io/gang-scheduling-enabled", Answer: Irrelevant, Text: "always"},
 }

@@ -86,12 +86,7 @@ func (m *changes) blocked(g *tables.Group) (reason, detail string) {
 	if reason, detail := m.TurnedAway(g, ready[0], &a); reason != "" {
 		return reason, detail
 	}
-	for _, l := range []string{a.Required, a.Preferred} {
-		if _, ok := m.Topologies.Level(l); !ok {
-			return tables.ReasonMisconfigured, fmt.Sprintf("unknown topology level %q: expected one of %s", l, m.Topologies.Names())
-		}
-	}
-	if wrong := m.TermWithoutLevel(g); wrong != "" {
+	if wrong := m.WithoutLevel(g, &a); wrong != "" {
 		return tables.ReasonMisconfigured, wrong
 	}
 	// 6. A start that failed is not tried again at once.
@@ -106,13 +101,7 @@ func (m *changes) blocked(g *tables.Group) (reason, detail string) {
 // collecting says which pods a gang lacks before it can be submitted; empty if it lacks
 // none, or has waited for them long enough.
 func (m *changes) collecting(g *tables.Group) string {
-	if g.Min <= 1 && len(g.Roles) == 0 || g.Soft { // it has waited, and is submitted again
-		return ""
-	}
-	detail := g.Few(func(*tables.Pod) bool { return true })
-	if detail == "" && g.Count("", (*tables.Pod).Ready) > 0 { // with none ready, why says more
-		detail = g.Few((*tables.Pod).Ready)
-	}
+	detail := g.Lacks()
 	if detail == "" || g.Patience == 0 || g.Patience == core.Never {
 		return detail
 	}
@@ -168,6 +157,23 @@ func (m *Mirror) touchNative(k types.NamespacedName, asks bool) {
 	}
 }
 
+// split puts the waiting pods of a group into the stages in which their owner starts them, if it does.
+func (m *driver) split(g *tables.Group, says *owners.Gang) {
+	if len(says.Stages) == 0 || g.Stage != "" {
+		return
+	}
+	m.Stages[g.ID] = says
+	for _, p := range tables.InOrder(g.Pods, func(p *tables.Pod) bool {
+		return p.State == tables.PodWaiting && says.StageOf(p.Object.Membership.Role) != ""
+	}) {
+		o := *p.Object
+		m.podOver(p)
+		m.Stage(&o)
+		m.newPod(&o)
+	}
+	m.touch(g)
+}
+
 // asked handles what an object says about its gang, or why it could not be read, and
 // reports whether to read it again.
 func (m *Mirror) asked(id translate.Group, says *owners.Gang, err error) bool {
@@ -186,7 +192,10 @@ func (m *Mirror) asked(id translate.Group, says *owners.Gang, err error) bool {
 		g.Wait(m.Now, reason, detail)
 		return true
 	}
-	g.Says = says
+	if m.split(g, says); len(g.Pods) == 0 {
+		return false
+	}
+	g.Says = says.Only(g.Stage)
 	if !says.Since.IsZero() && says.Since.Before(g.Created) {
 		g.Created = says.Since
 	}

@@ -25,7 +25,7 @@ func (m *changes) groupOf(p *tables.Pod) *tables.Group {
 	}
 	if len(g.Pods) == 0 && !g.Submitted {
 		g.Membership = tables.Membership{
-			Native: o.Membership.Native, Objects: o.Membership.Objects, Kind: o.Membership.Kind,
+			Native: o.Membership.Native, Objects: o.Membership.Objects, Kind: o.Membership.Kind, Stage: o.Membership.Stage,
 		}
 	}
 	if len(g.Pods) == 0 && g.Parked != nil && g.Parked.Until != core.Never {
@@ -151,7 +151,7 @@ func (m *driver) without(g *tables.Group) {
 	}
 	m.withdraw(g)
 	if !m.stays(g) {
-		delete(m.Groups, g.ID)
+		m.Forget(g)
 	}
 }
 

@@ -29,6 +29,7 @@ import (
 // before the next decision.
 func (m *Mirror) podSeen(o *objects.Pod) {
 	m.noteUncounted(o)
+	m.Stage(o)
 	p := m.Pods[o.UID]
 	if p == nil {
 		if !o.Ended() {

@@ -39,18 +39,16 @@ func (m *changes) TakeIn(o any, f func()) (ok bool) {
 
 // Unread says that an object is left out.
 func (m *changes) Unread(o, v any, stack []byte) {
-	name := ""
+	ref := act.Pod{}
 	if x, ok := o.(metav1.Object); ok {
-		name = x.GetNamespace() + "/" + x.GetName()
+		ref = act.Pod{Namespace: x.GetNamespace(), Name: x.GetName(), UID: x.GetUID()}
 	}
-	m.log.Error("the scheduler failed while it read an object, which is left out", "type", fmt.Sprintf("%T", o), "name", name, "panic", v, "stack", string(stack))
+	m.log.Error("the scheduler failed while it read an object, which is left out", "type", fmt.Sprintf("%T", o), "name", ref.Namespace+"/"+ref.Name, "panic", v, "stack", string(stack))
 	m.metrics.Unread()
 	why := fmt.Sprintf("the scheduler failed while it read this pod, which is left out until the bug is fixed: %v", v)
-	switch x := o.(type) {
-	case *objects.Pod:
-		m.acts.warn = append(m.acts.warn, act.Warning{Pod: act.Pod{Namespace: x.Namespace, Name: x.Name, UID: x.UID}, Reason: tables.ReasonQuarantined, Message: why})
-	case *v1.Pod:
-		m.acts.warn = append(m.acts.warn, act.Warning{Pod: act.Pod{Namespace: x.Namespace, Name: x.Name, UID: x.UID}, Reason: tables.ReasonQuarantined, Message: why})
+	switch o.(type) {
+	case *objects.Pod, *v1.Pod:
+		m.acts.warn = append(m.acts.warn, act.Warning{Pod: ref, Reason: tables.ReasonQuarantined, Message: why})
 	}
 }
 

@@ -3,6 +3,10 @@ package owners
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -19,20 +23,21 @@ type object struct {
 
 // gangs says, for each kind of object that says how many of its pods start together, what it says.
 var gangs = map[schema.GroupKind]func(o object, g *Gang) error{
-	{Group: "scheduling.x-k8s.io", Kind: "PodGroup"}:    field("minMember"),
-	{Group: "scheduling.sigs.k8s.io", Kind: "PodGroup"}: field("minMember"),
-	{Group: "scheduling.volcano.sh", Kind: "PodGroup"}:  volcanoPodGroup,
-	{Group: "scheduling.run.ai", Kind: "PodGroup"}:      kaiPodGroup,
-	{Group: "batch.volcano.sh", Kind: "Job"}:            volcanoJob,
-	{Group: "batch", Kind: "Job"}:                       job,
-	{Group: "kubeflow.org", Kind: "PyTorchJob"}:         replicas("pytorchReplicaSpecs"),
-	{Group: "kubeflow.org", Kind: "TFJob"}:              replicas("tfReplicaSpecs"),
-	{Group: "kubeflow.org", Kind: "MPIJob"}:             replicas("mpiReplicaSpecs"),
-	{Group: "kubeflow.org", Kind: "XGBoostJob"}:         replicas("xgbReplicaSpecs"),
-	{Group: "kubeflow.org", Kind: "PaddleJob"}:          replicas("paddleReplicaSpecs"),
-	{Group: "kubeflow.org", Kind: "JAXJob"}:             replicas("jaxReplicaSpecs"),
-	{Group: "jobset.x-k8s.io", Kind: "JobSet"}:          jobSet,
-	{Group: "ray.io", Kind: "RayCluster"}:               rayCluster,
+	{Group: "scheduling.x-k8s.io", Kind: "PodGroup"}:             field("minMember"),
+	{Group: "scheduling.sigs.k8s.io", Kind: "PodGroup"}:          field("minMember"),
+	{Group: "scheduling.volcano.sh", Kind: "PodGroup"}:           volcanoPodGroup,
+	{Group: "scheduling.run.ai", Kind: "PodGroup"}:               kaiPodGroup,
+	{Group: "batch.volcano.sh", Kind: "Job"}:                     volcanoJob,
+	{Group: "batch", Kind: "Job"}:                                job,
+	{Group: "kubeflow.org", Kind: "PyTorchJob"}:                  replicas("pytorchReplicaSpecs"),
+	{Group: "kubeflow.org", Kind: "TFJob"}:                       replicas("tfReplicaSpecs"),
+	{Group: "kubeflow.org", Kind: "MPIJob"}:                      replicas("mpiReplicaSpecs"),
+	{Group: "kubeflow.org", Kind: "XGBoostJob"}:                  replicas("xgbReplicaSpecs"),
+	{Group: "kubeflow.org", Kind: "PaddleJob"}:                   replicas("paddleReplicaSpecs"),
+	{Group: "kubeflow.org", Kind: "JAXJob"}:                      replicas("jaxReplicaSpecs"),
+	{Group: "jobset.x-k8s.io", Kind: "JobSet"}:                   jobSet,
+	{Group: "ray.io", Kind: "RayCluster"}:                        rayCluster,
+	{Group: "leaderworkerset.x-k8s.io", Kind: "LeaderWorkerSet"}: leaderWorkerSet,
 }
 
 func field(name string) func(object, *Gang) error {
@@ -183,30 +188,80 @@ func replicas(specs string) func(object, *Gang) error {
 		}
 		roles, _, _ := unstructured.NestedMap(o.spec, specs)
 		sum := 0
-		for name, r := range roles {
+		for _, name := range slices.Sorted(maps.Keys(roles)) {
+			r := roles[name]
 			if role, ok := r.(map[string]any); ok {
 				n := count(role, 1, "replicas")
 				if name == "Worker" {
 					n = count(o.spec, n, "elasticPolicy", "minReplicas")
 				}
 				sum += n
+				g.Stages = append([]Stage{{Name: strings.ToLower(name), Roles: []string{strings.ToLower(name)}, Min: n}}, g.Stages...)
 			}
 		}
-		g.Min = sum
+		// The launcher of MPI is made with the workers, or when they are ready.
+		if g.Min = sum; text(o.spec, "launcherCreationPolicy") != "WaitForWorkersReady" {
+			g.Stages = nil
+		}
 		return nil
 	}
 }
 
-// jobSet sums the pods of all replicated jobs.
+// jobSet sums the pods of all replicated jobs that start together: all of them, unless the JobSet makes some when
+// others are ready or complete. Those that wait for the same others are made together.
 func jobSet(o object, g *Gang) error {
 	if g.Min > 0 {
 		return nil
 	}
+	inOrder := text(o.spec, "startupPolicy", "startupPolicyOrder") == "InOrder"
 	jobs, _, _ := unstructured.NestedSlice(o.spec, "replicatedJobs")
-	for _, j := range jobs {
-		if job, ok := j.(map[string]any); ok {
-			g.Min += podsOf(job)
+	after := map[string]int{} // what jobs wait for: their stage
+	for i, j := range jobs {
+		job, ok := j.(map[string]any)
+		if !ok {
+			continue
 		}
+		name, waits := text(job, "name"), strings.Join(dependencies(job), ",")
+		if inOrder {
+			waits = strconv.Itoa(i)
+		}
+		n := podsOf(job)
+		g.Min += n
+		if at, ok := after[waits]; ok {
+			s := &g.Stages[at]
+			s.Name, s.Roles, s.Min = s.Name+"+"+name, append(s.Roles, name), s.Min+n
+			continue
+		}
+		after[waits] = len(g.Stages)
+		g.Stages = append(g.Stages, Stage{Name: name, Roles: []string{name}, Min: n})
+	}
+	if len(g.Stages) < 2 {
+		g.Stages = nil
+	}
+	return nil
+}
+
+// dependencies are the replicated jobs for which one waits, and until when, sorted.
+func dependencies(job map[string]any) []string {
+	var out []string
+	list, _, _ := unstructured.NestedSlice(job, "dependsOn")
+	for _, d := range list {
+		if d, ok := d.(map[string]any); ok {
+			out = append(out, text(d, "name")+" "+text(d, "status"))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// leaderWorkerSet is one group of a LeaderWorkerSet. Its workers are made with the leader, or when that is ready.
+func leaderWorkerSet(o object, g *Gang) error {
+	if g.Min > 0 {
+		return nil
+	}
+	g.Min = max(count(o.spec, 1, "leaderWorkerTemplate", "size"), 1)
+	if text(o.spec, "startupPolicy") == "LeaderReady" && g.Min > 1 {
+		g.Stages = []Stage{{translate.LWSLeader, []string{translate.LWSLeader}, 1}, {translate.LWSWorker, []string{translate.LWSWorker}, g.Min - 1}}
 	}
 	return nil
 }

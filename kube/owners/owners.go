@@ -29,6 +29,43 @@ type Gang struct {
 	Since time.Time
 	// Attributes is what their labels, annotations and specs say of the job.
 	Attributes translate.Attributes
+	// Stages are the parts of the gang that start one after the other, each by itself: the controller makes the
+	// pods of one when those of another run, or are done. There are none if all start together. Stage is the
+	// one of which Min says how many pods start together, empty for all.
+	Stages []Stage
+	Stage  string
+}
+
+// Stage is a part of a gang that starts by itself.
+type Stage struct {
+	Name  string
+	Roles []string // of the pods
+	Min   int      // the minimum number of its pods
+}
+
+// StageOf returns the stage of the pods of a role, empty for none.
+func (g *Gang) StageOf(role string) string {
+	for _, s := range g.Stages {
+		if slices.Contains(s.Roles, role) {
+			return s.Name
+		}
+	}
+	return ""
+}
+
+// Only returns what the objects say of a stage; of a gang without stages, what they say of all.
+func (g *Gang) Only(stage string) *Gang {
+	if len(g.Stages) == 0 && stage == "" {
+		return g
+	}
+	only := *g
+	only.Min, only.Roles, only.Stages, only.Stage = 0, nil, nil, stage
+	for _, s := range g.Stages {
+		if s.Name == stage {
+			only.Min = s.Min
+		}
+	}
+	return &only
 }
 
 // WrongError says what the author of an object must change before its pods can start.
@@ -59,7 +96,9 @@ func Of(o *unstructured.Unstructured) (*Gang, error) {
 func (g *Gang) Under(o *unstructured.Unstructured) error {
 	over, err := Of(o)
 	if g.Attributes = g.Attributes.Over(&over.Attributes); g.Min == 0 && len(g.Roles) == 0 {
-		g.Min, g.Roles = over.Min, over.Roles
+		if g.Min, g.Roles, g.Stages = over.Min, over.Roles, over.Stages; len(g.Stages) > 0 {
+			g.Since = o.GetCreationTimestamp().Time // the later stages wait where the first did
+		}
 	}
 	return err
 }
@@ -67,7 +106,11 @@ func (g *Gang) Under(o *unstructured.Unstructured) error {
 // Sizes reports whether the pods of an object cannot start without what it says: how large their gang is. Of
 // other objects, a Job that is gone among them, it is good to know what they say.
 func Sizes(o *translate.ObjectRef) bool {
-	return gangs[o.GroupKind()] != nil && o.GroupKind() != (schema.GroupKind{Group: "batch", Kind: "Job"})
+	switch o.GroupKind() {
+	case schema.GroupKind{Group: "batch", Kind: "Job"}, schema.GroupKind{Group: "leaderworkerset.x-k8s.io", Kind: "LeaderWorkerSet"}:
+		return false // their pods say enough
+	}
+	return gangs[o.GroupKind()] != nil
 }
 
 // Notes are the annotations that say of the gang what its objects say and pods with
@@ -81,6 +124,7 @@ func (g *Gang) Notes(a *translate.Attributes) map[string]string {
 		}
 	}
 	of := &g.Attributes
+	note(v1alpha1.StageAnnotation, g.Stage, g.Stage != "" && a.Stage == "")
 	note(v1alpha1.QueueLabel, of.Queue, a.Queue == "" && of.Queue != "")
 	note(v1alpha1.PriorityClassAnnotation, of.PriorityClass, of.PriorityClass != "" && a.PriorityClass == "")
 	note(v1alpha1.PreemptibleAnnotation, "false", of.NotPreemptible && !a.PreemptibleGiven)

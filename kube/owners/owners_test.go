@@ -2,6 +2,7 @@ package owners
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -113,6 +115,57 @@ func TestWrong(t *testing.T) {
 		_, err := Of(&unstructured.Unstructured{Object: read(t, object)})
 		if wrong := (*WrongError)(nil); !errors.As(err, &wrong) || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: %v; expected %s", object, err, want)
+		}
+	}
+}
+
+// An owner that makes pods when others run, or are done, has a gang for each stage.
+func TestStages(t *testing.T) {
+	const three = `replicatedJobs: [{name: a, replicas: 2}, {name: b, template: {spec: {parallelism: 3}}%s}, {name: c%s}]`
+	jobSet := func(rest, b, c string) string {
+		return `{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, spec: {` + rest + fmt.Sprintf(three, b, c) + `}}`
+	}
+	const ready, complete = `, dependsOn: [{name: a, status: Ready}]`, `, dependsOn: [{name: a, status: Complete}]`
+	for object, want := range map[string]string{
+		jobSet("", "", ""): "6",
+		jobSet("startupPolicy: {startupPolicyOrder: AnyOrder}, ", "", ""): "6",
+		jobSet("startupPolicy: {startupPolicyOrder: InOrder}, ", "", ""):  "6: a 2, b 3, c 1",
+		jobSet("", ready, ready):    "6: a 2, b+c 4",
+		jobSet("", ready, ""):       "6: a+c 3, b 3",
+		jobSet("", ready, complete): "6: a 2, b 3, c 1",
+		`{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, spec: {startupPolicy: {startupPolicyOrder: InOrder}, replicatedJobs: [{name: a}]}}`:                                                             "1",
+		`{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {labels: {muster.sh/min-member: "1"}}, spec: {startupPolicy: {startupPolicyOrder: InOrder}, replicatedJobs: [{name: a}, {name: b}]}}`: "1",
+		`{apiVersion: leaderworkerset.x-k8s.io/v1, kind: LeaderWorkerSet, spec: {leaderWorkerTemplate: {size: 4}}}`:                                                                                           "4",
+		`{apiVersion: leaderworkerset.x-k8s.io/v1, kind: LeaderWorkerSet, spec: {startupPolicy: LeaderReady, leaderWorkerTemplate: {size: 4}}}`:                                                               "4: leader 1, worker 3",
+		`{apiVersion: leaderworkerset.x-k8s.io/v1, kind: LeaderWorkerSet, spec: {startupPolicy: LeaderReady, leaderWorkerTemplate: {size: 1}}}`:                                                               "1",
+		`{apiVersion: kubeflow.org/v2beta1, kind: MPIJob, spec: {mpiReplicaSpecs: {Launcher: {}, Worker: {replicas: 3}}}}`:                                                                                    "4",
+		`{apiVersion: kubeflow.org/v2beta1, kind: MPIJob, spec: {launcherCreationPolicy: WaitForWorkersReady, mpiReplicaSpecs: {Launcher: {}, Worker: {replicas: 3}}}}`:                                       "4: worker 3, launcher 1",
+	} {
+		g := &Gang{}
+		if err := g.Under(&unstructured.Unstructured{Object: read(t, object)}); err != nil {
+			t.Fatal(err)
+		}
+		var stages []string
+		for _, s := range g.Stages {
+			stages = append(stages, fmt.Sprint(s.Name, " ", s.Min))
+			for _, role := range s.Roles {
+				if got := g.StageOf(role); got != s.Name {
+					t.Errorf("%s: role %s is of stage %s", object, role, got)
+				}
+			}
+			if only := g.Only(s.Name); only.Min != s.Min || only.Stage != s.Name || only.Stages != nil || only.Notes(&translate.Attributes{})[v1alpha1.StageAnnotation] != s.Name {
+				t.Errorf("%s: of stage %s alone: %+v", object, s.Name, only)
+			}
+		}
+		got := fmt.Sprint(g.Min)
+		if stages != nil {
+			got += ": " + strings.Join(stages, ", ")
+		}
+		if got != want {
+			t.Errorf("%s: %s, expected %s", object, got, want)
+		}
+		if only := g.Only("other"); only.Min != 0 {
+			t.Errorf("a stage that there is not has %d pods", only.Min)
 		}
 	}
 }

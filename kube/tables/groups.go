@@ -298,6 +298,7 @@ type Membership struct {
 	Native  bool                  // it has a PodGroup of Kubernetes
 	Objects []translate.ObjectRef // what says more of the job than its pods, such as its size
 	Kind    core.Kind
+	Stage   string // the part of its owner's pods that it is, empty for all
 	// Min is the gang's minimum, 0 or 1 for no gang; Roles has the minimum of each role
 	// that has one, 0 while it is not known.
 	Min   int
@@ -390,6 +391,19 @@ func (g *Group) Few(ok func(*Pod) bool) string {
 		return fmt.Sprintf("%d of the %d pods of the gang exist and are ready", there, g.Min)
 	}
 	return ""
+}
+
+// Lacks says which pods a gang lacks before it can be submitted; empty if it lacks none, or has waited for them
+// long enough.
+func (g *Group) Lacks() string {
+	if g.Min <= 1 && len(g.Roles) == 0 || g.Soft { // it has waited, and is submitted again
+		return ""
+	}
+	lacks := g.Few(func(*Pod) bool { return true })
+	if lacks == "" && g.Count("", (*Pod).Ready) > 0 { // with none ready, why says more
+		lacks = g.Few((*Pod).Ready)
+	}
+	return lacks
 }
 
 // What the engine receives of a group: its job, the roles of its pods, and later pods.

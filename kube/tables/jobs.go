@@ -116,9 +116,14 @@ func (t *Tables) SurroundingsOfRoles(g *Group) (map[*Task]*peers.Surroundings, b
 	return now, true
 }
 
-// TermWithoutLevel names a term of a group's pods that has no level of the topology, ""
-// if all have one.
-func (t *Tables) TermWithoutLevel(g *Group) string {
+// WithoutLevel names a level of the job, or a term of a group's pods, that the topology does not have, "" if it has
+// all.
+func (t *Tables) WithoutLevel(g *Group, a *translate.Attributes) string {
+	for _, l := range []string{a.Required, a.Preferred} {
+		if _, ok := t.Topologies.Level(l); !ok {
+			return fmt.Sprintf("unknown topology level %q: expected one of %s", l, t.Topologies.Names())
+		}
+	}
 	for _, p := range g.Pods {
 		for i := range p.Object.Terms {
 			if _, ok := t.Topologies.Level(p.Object.Terms[i].Key); !ok {

@@ -242,7 +242,7 @@ func (t *Tables) MaySuspend(g *Group) bool {
 // suspendable reports whether the owners of all pods of a group are of kinds that
 // can be suspended.
 func (t *Tables) suspendable(g *Group) bool {
-	if g.ID.Kind == Foreign || len(g.Pods) == 0 {
+	if g.ID.Kind == Foreign || len(g.Pods) == 0 || g.Stage != "" { // the owner has pods of other stages
 		return false
 	}
 	for _, p := range g.Pods {

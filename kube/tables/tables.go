@@ -5,6 +5,7 @@
 //	tables.go                     all of it
 //	nodes.go pods.go groups.go    a node, a pod, and the pods of one job
 //	jobs.go priorities.go         attributes of a job: from its pods, its PodGroup, its owner
+//	stages.go                     which parts of an owner's pods are jobs by themselves
 //	admitted.go quarantine.go     what of that counts until it ends, and what keeps it out
 //	ledger.go                     what engines counted that are no more
 //	queues.go shards.go           which queue a job waits in, and which instance decides on it
@@ -41,6 +42,7 @@ type Tables struct {
 	Pods       map[types.UID]*Pod
 	Groups     map[translate.Group]*Group
 	Jobs       map[string]*Group // those that the engine knows, by the job's name
+	Stages     Stages            // of owners whose pods start in stages
 	PodGroups  map[types.NamespacedName]*objects.PodGroup
 	Namespaces map[string]map[string]string // labels
 	Queues     Queues
@@ -61,7 +63,7 @@ type Tables struct {
 // New returns tables of a cluster of which nothing is known: all of it is one shard, and ours.
 func New(policy core.Policy, levels []translate.Level) Tables {
 	return Tables{
-		Nodes: map[string]*Node{}, Pods: map[types.UID]*Pod{}, Groups: map[translate.Group]*Group{}, Jobs: map[string]*Group{},
+		Nodes: map[string]*Node{}, Pods: map[types.UID]*Pod{}, Groups: map[translate.Group]*Group{}, Jobs: map[string]*Group{}, Stages: Stages{},
 		PodGroups: map[types.NamespacedName]*objects.PodGroup{}, Namespaces: map[string]map[string]string{}, Priorities: settings.Classes{},
 		Queues: newQueues(), Ledgers: newLedgers(), Policies: settings.NewPolicies(policy), Topologies: settings.NewTopologies(levels), Shards: oneShard(),
 		Peers: peers.New(), Storage: storage.New(), Devices: devices.New(), Lost: lost.New(),

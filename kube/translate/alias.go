@@ -65,8 +65,8 @@ type Attributes struct {
 	OnFailure string
 	// StaleGrace is that of [core.Job].
 	StaleGrace core.Time
-	// Task is the role of the pod in its job.
-	Task string
+	// Task is the role of the pod in its job, Stage the part of the job that it starts with.
+	Task, Stage string
 	// Unknown lists the keys in our domain or another scheduler's that are not known and suggests
 	// known ones; it is empty if there are none.
 	Unknown string
@@ -216,6 +216,10 @@ var attributes = []attribute{
 	{keys.Same(v1alpha1.StaleGraceAnnotation), func(a *Attributes, v string) (err error) {
 		a.StaleGrace, err = v1alpha1.ParseStaleGrace(v)
 		return err
+	}},
+	{keys.Same(v1alpha1.StageAnnotation), func(a *Attributes, v string) error {
+		a.Stage = v
+		return nil
 	}},
 	{keys.Same(v1alpha1.TaskAnnotation), func(a *Attributes, v string) error {
 		a.Task = v

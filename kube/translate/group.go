@@ -88,16 +88,20 @@ type Membership struct {
 	// Roles is the minimum of each role that the pod names: 0 if the role must have a
 	// minimum, and other pods give it.
 	Roles map[string]int
-	// Role is the pod's own.
-	Role string
+	// Role is the pod's own; Stage the part of its job with which it starts, if its owner starts its pods in stages.
+	Role, Stage string
 	// Patience is [Attributes.Patience].
 	Patience core.Time
 	// Kind is what jobs of the group do unless an annotation says otherwise.
 	Kind core.Kind
 }
 
-// MainRole is the role of pods that say none.
-const MainRole = "main"
+// MainRole is the role of pods that say none; LWSLeader and LWSWorker are those of a LeaderWorkerSet's.
+const (
+	MainRole  = "main"
+	LWSLeader = "leader"
+	LWSWorker = "worker"
+)
 
 // ObjectRef names an object in the pod's namespace.
 type ObjectRef struct {
@@ -150,8 +154,23 @@ func (o ObjectRef) String() string { return o.Kind + " " + o.Name }
 
 // MembershipOf returns the job of a pod: its native PodGroup, else the gang that a label
 // names, else its owner, else the pod itself. A pod that moves is a job of its own: its
-// labels differ from those of its owner's other pods.
+// labels differ from those of its owner's other pods. A stage of an owner is a job.
 func MembershipOf(p *v1.Pod, a *Attributes) Membership {
+	m := memberOf(p, a)
+	if m.Group.Kind != ByPodGroup && m.Group.Kind != ByGang && m.Group.Kind != ByApplication && m.Group.Kind != ByItself {
+		m.In(a.Stage)
+	}
+	return m
+}
+
+// In makes the pod a member of a stage of its job; of the job as it is if stage is empty.
+func (m *Membership) In(stage string) {
+	if stage != "" {
+		m.Group.Name, m.Stage = m.Group.Name+"/"+stage, stage
+	}
+}
+
+func memberOf(p *v1.Pod, a *Attributes) Membership {
 	m := Membership{Group: Group{Namespace: p.Namespace}, Min: a.MinMember, Roles: a.Roles, Role: cmp.Or(a.Task, MainRole)}
 	if sparks(p) {
 		m.Roles = nil
@@ -180,11 +199,19 @@ func MembershipOf(p *v1.Pod, a *Attributes) Membership {
 		return m
 	}
 	if name := p.Labels["leaderworkerset.sigs.k8s.io/name"]; name != "" {
+		if m.Role = cmp.Or(a.Task, LWSWorker); a.Task == "" && p.Labels["leaderworkerset.sigs.k8s.io/worker-index"] == "0" {
+			m.Role = LWSLeader
+		}
 		m.Objects = []ObjectRef{{schema.GroupVersionKind{Group: "leaderworkerset.x-k8s.io", Version: "v1", Kind: "LeaderWorkerSet"}, name}}
 		m.Group.Kind, m.Group.Name, m.Kind = "leaderworkerset", name+"-"+p.Labels["leaderworkerset.sigs.k8s.io/group-index"], core.Inference
 		if !m.sized() {
 			m.Min = Number(p.Annotations["leaderworkerset.sigs.k8s.io/size"])
 		}
+		return m
+	}
+	if name := p.Labels["training.kubeflow.org/job-name"]; name != "" && p.Labels["training.kubeflow.org/operator-name"] == "mpi-operator" {
+		gvk := schema.GroupVersionKind{Group: "kubeflow.org", Version: "v2beta1", Kind: "MPIJob"} // a Job makes its launcher
+		m.Group.Kind, m.Group.Name, m.Kind, m.Objects = "mpijob", name, core.Training, []ObjectRef{{gvk, name}}
 		return m
 	}
 	for _, o := range owners {

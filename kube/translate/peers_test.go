@@ -20,15 +20,17 @@ var values = map[string]string{
 	"yunikorn.apache.org/schedulingPolicyParameters": "gangSchedulingStyle=Hard", "yunikorn.apache.org/allow-preemption": "false", "yunikorn.apache.org/user.info": `{"user": "ann"}`,
 	"quota.scheduling.koordinator.sh/preemptible": "false", "gang.scheduling.koordinator.sh/min-available": "3", "gang.scheduling.koordinator.sh/groups": `["default/a", "default/b"]`,
 	"gang.scheduling.koordinator.sh/network-topology-spec": `{"gatherStrategy": [{"layer": "rack", "strategy": "MustGather"}]}`, "koordinator.sh/qosClass": "BE",
-	"pod-group.scheduling.sigs.k8s.io/min-available": "3", "leaderworkerset.sigs.k8s.io/size": "4",
+	"pod-group.scheduling.sigs.k8s.io/min-available": "3", "leaderworkerset.sigs.k8s.io/size": "4", "leaderworkerset.sigs.k8s.io/worker-index": "0", "training.kubeflow.org/operator-name": "mpi-operator",
 }
 
 // beside are keys that count only with others.
 var beside = map[string]map[string]string{
 	"queue": {"applicationId": "a"}, "yunikorn.apache.org/app-id": {"yunikorn.apache.org/task-group-name": "w"}, "applicationId": {"yunikorn.apache.org/task-group-name": "w"},
 	"gang.scheduling.koordinator.sh/groups": {"gang.scheduling.koordinator.sh/name": "a"}, "volcano.sh/network-topology-mode": {"volcano.sh/network-topology-highest-tier": "1"},
-	"spark-role":                              {"applicationId": "a", "yunikorn.apache.org/task-group-name": "w"},
+	"spark-role": {"applicationId": "a", "yunikorn.apache.org/task-group-name": "w"},
 	"leaderworkerset.sigs.k8s.io/group-index": {"leaderworkerset.sigs.k8s.io/name": "x"}, "leaderworkerset.sigs.k8s.io/size": {"leaderworkerset.sigs.k8s.io/name": "x"},
+	"leaderworkerset.sigs.k8s.io/worker-index": {"leaderworkerset.sigs.k8s.io/name": "x"}, "training.kubeflow.org/job-name": {"training.kubeflow.org/operator-name": "mpi-operator"},
+	"training.kubeflow.org/operator-name": {"training.kubeflow.org/job-name": "x"},
 }
 
 // onOwners are keys that count on the owners of pods alone; kube/owners reads them.
