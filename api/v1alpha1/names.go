@@ -81,6 +81,10 @@ const (
 	OnFailureAnnotation = "muster.sh/on-failure"
 	// TaskAnnotation is the role of the pod in its gang, such as "worker".
 	TaskAnnotation = "muster.sh/task"
+	// SegmentSizeAnnotation is the number of pods of each segment of a gang, by their index, and
+	// SegmentTopologyAnnotation the topology level of which one domain holds a segment.
+	SegmentSizeAnnotation     = "muster.sh/segment-size"
+	SegmentTopologyAnnotation = "muster.sh/segment-topology"
 	// StageAnnotation is the part of a job that the pod starts with, where the owner starts its pods in
 	// stages: each is a gang of its own. Muster writes it when it binds a pod.
 	StageAnnotation = "muster.sh/stage"
@@ -240,7 +244,7 @@ var Keys = []string{
 	PreemptibleAnnotation, LockedAnnotation, MobilityAnnotation, MinRuntimeAnnotation, CheckpointIntervalAnnotation,
 	LastCheckpointAnnotation, WalltimeAnnotation, RequiredTopologyAnnotation, PreferredTopologyAnnotation, ClosenessAnnotation,
 	GPUModelsAnnotation, GPUFractionAnnotation, GPUCountAnnotation, GPUMemoryAnnotation, MinMemberAnnotation, OnFailureAnnotation, StaleGraceAnnotation,
-	TaskAnnotation, StageAnnotation, GPUsAnnotation, NICsAnnotation, ShareAnnotation, BackfilledAnnotation, SuspendedLabel,
+	TaskAnnotation, StageAnnotation, SegmentSizeAnnotation, SegmentTopologyAnnotation, GPUsAnnotation, NICsAnnotation, ShareAnnotation, BackfilledAnnotation, SuspendedLabel,
 	DrainAnnotation, EvictionsAnnotation, CordonedAnnotation, StrikesAnnotation, RecoveryAnnotation, ReleaseAnnotation, MoveAnnotation, MovingAnnotation, StandbyUntilAnnotation, StandbyKeepsAnnotation, StandbyAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUPositionsAnnotation, ShardsLabel,
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -35,6 +36,8 @@ type manifest struct {
 	// Queue is what the pods that run say it is, if it is given; Leaves in how many leaves of the network they are.
 	Queue  string `json:"queue"`
 	Leaves int    `json:"leaves"`
+	// Segments is the number of pods, by their index, of each of which all are in one leaf.
+	Segments int `json:"segments"`
 	// Notes are annotations of the pods that run.
 	Notes map[string]string `json:"notes"`
 	// Waits is the reason for which the others wait, and Says is in its message.
@@ -178,13 +181,19 @@ func (m *manifest) holds(c *cluster) error {
 	if err != nil {
 		return err
 	}
-	runs, leaves := 0, map[string]bool{}
+	runs, leaves, segments := 0, map[string]bool{}, map[int]string{}
 	for i := range list.Items {
 		p := &list.Items[i]
 		if p.Spec.NodeName != "" {
 			runs++
 			node, _, _ := strings.Cut(p.Spec.NodeName, "-")
 			leaves[node] = true
+			if index, err := strconv.Atoi(p.Labels["batch.kubernetes.io/job-completion-index"]); err == nil && m.Segments > 0 {
+				if of := index / m.Segments; segments[of] != "" && segments[of] != node {
+					return fmt.Errorf("segment %d is on %s and %s", of, node, segments[of])
+				}
+				segments[index/m.Segments] = node
+			}
 			if queue := p.Annotations[v1alpha1.QueueLabel]; m.Queue != "" && queue != m.Queue && !slices.Contains(said(p), m.Queue) {
 				return fmt.Errorf("pod %s is in queue %q", p.Name, queue)
 			}

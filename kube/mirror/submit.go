@@ -104,7 +104,7 @@ func (m *changes) describe(g *tables.Group, p *tables.Pod, job *core.Job) {
 	job.User, job.Class, job.Priority, job.NeverPreempts = tables.UserOf(g, &a), a.Class, rank.Value, rank.Never
 	job.NotPreemptible, job.Locked, job.Lends = a.NotPreemptible, a.Locked, p.Object.WillLend
 	job.MinRuntime, job.Checkpoint, job.Estimate, job.StaleGrace = a.MinRuntime, a.Checkpoint, a.Estimate, a.StaleGrace
-	job.Topology.Required, _ = m.Topologies.Level(a.Required)
+	job.Topology.Required, _ = m.Topologies.Level(tables.RequiredBy(g, &a))
 	job.Topology.Preferred, _ = m.Topologies.Level(a.Preferred)
 	job.Topology.Closeness = a.Closeness
 	job.Gang, job.Mobility, job.NeverRestarts = g.Gang(), m.Mobility(g, p), !m.Restartable(g, p)

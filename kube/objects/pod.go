@@ -152,6 +152,9 @@ func (o *Pod) readOurs(p *v1.Pod) {
 	o.Pool = translate.PodPool(p, &o.Request)
 	o.Terms, err = translate.Terms(p)
 	wrong(err)
+	segment, err := translate.Segment(p, &o.Attributes)
+	o.Terms = append(o.Terms, segment...)
+	wrong(err)
 	if p.Spec.Priority != nil {
 		o.Priority = *p.Spec.Priority
 	}

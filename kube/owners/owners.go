@@ -85,6 +85,9 @@ func Of(o *unstructured.Unstructured) (*Gang, error) {
 			err = wrong
 		}
 	}
+	if (g.Attributes.SegmentSize > 0 || g.Attributes.SegmentTopology != "") && err == nil {
+		err = fmt.Errorf("segments are of pods: expected %s, or the key of another scheduler, in the template of the pods", v1alpha1.SegmentSizeAnnotation)
+	}
 	if err != nil {
 		err = &WrongError{o.GetKind() + " " + o.GetName(), err.Error()}
 	}

@@ -110,7 +110,7 @@ func TestWrong(t *testing.T) {
 		`{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, metadata: {name: g}, spec: {networkTopology: {mode: firm, highestTierAllowed: 1}}}`:                                               `PodGroup g: networkTopology: mode "firm": expected hard or soft`,
 		`{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {name: j}, spec: {tasks: [{}, {partitionPolicy: {totalPartitions: 2}}]}}`:                                                        "Job j: tasks[1].partitionPolicy is not supported",
 		`{apiVersion: batch/v1, kind: Job, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: q}, annotations: {kueue.x-k8s.io/job-min-parallelism: few}}, spec: {}}`:                             `Job j: kueue.x-k8s.io/job-min-parallelism: "few": expected a number of pods`,
-		`{apiVersion: batch/v1, kind: Job, metadata: {name: j, annotations: {kueue.x-k8s.io/podset-slice-required-topology: rack}}, spec: {}}`:                                                         "Job j: kueue.x-k8s.io/podset-slice-required-topology",
+		`{apiVersion: batch/v1, kind: Job, metadata: {name: j, annotations: {kueue.x-k8s.io/podset-slice-required-topology: rack}}, spec: {}}`:                                                         "Job j: segments are of pods",
 	} {
 		_, err := Of(&unstructured.Unstructured{Object: read(t, object)})
 		if wrong := (*WrongError)(nil); !errors.As(err, &wrong) || !strings.HasPrefix(err.Error(), want) {

@@ -3,6 +3,7 @@ package tables
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -29,6 +30,18 @@ func (t *Tables) termsOf(g *Group) *objects.PodGroup {
 		return g.Settled
 	}
 	return t.PodGroupOf(g)
+}
+
+// RequiredBy returns the levels that pods of a group require, separated by commas, and that of the job: a level that
+// one role requires holds for all, for the engine has one for a job.
+func RequiredBy(g *Group, a *translate.Attributes) string {
+	levels := map[string]bool{}
+	for _, p := range g.Pods {
+		levels[p.Object.Attributes.Required] = true
+	}
+	levels[a.Required] = true
+	delete(levels, "")
+	return strings.Join(slices.Sorted(maps.Keys(levels)), ",")
 }
 
 // Unanswered says why a group waits whose objects could not be read, or are wrong.
@@ -119,7 +132,7 @@ func (t *Tables) SurroundingsOfRoles(g *Group) (map[*Task]*peers.Surroundings, b
 // WithoutLevel names a level of the job, or a term of a group's pods, that the topology does not have, "" if it has
 // all.
 func (t *Tables) WithoutLevel(g *Group, a *translate.Attributes) string {
-	for _, l := range []string{a.Required, a.Preferred} {
+	for _, l := range []string{RequiredBy(g, a), a.Preferred} {
 		if _, ok := t.Topologies.Level(l); !ok {
 			return fmt.Sprintf("unknown topology level %q: expected one of %s", l, t.Topologies.Names())
 		}

@@ -65,6 +65,10 @@ type Attributes struct {
 	OnFailure string
 	// StaleGrace is that of [core.Job].
 	StaleGrace core.Time
+	// SegmentSize is the number of pods of each segment of the gang, 0 for no segments; SegmentTopology is the level
+	// of which one domain holds a segment.
+	SegmentSize     int
+	SegmentTopology string
 	// Task is the role of the pod in its job, Stage the part of the job that it starts with.
 	Task, Stage string
 	// Unknown lists the keys in our domain or another scheduler's that are not known and suggests
@@ -217,6 +221,14 @@ var attributes = []attribute{
 		a.StaleGrace, err = v1alpha1.ParseStaleGrace(v)
 		return err
 	}},
+	{keys.Same(v1alpha1.SegmentSizeAnnotation), func(a *Attributes, v string) (err error) {
+		a.SegmentSize, err = segmentSize(v)
+		return err
+	}},
+	{keys.Same(v1alpha1.SegmentTopologyAnnotation), func(a *Attributes, v string) error {
+		a.SegmentTopology = v
+		return nil
+	}},
 	{keys.Same(v1alpha1.StageAnnotation), func(a *Attributes, v string) error {
 		a.Stage = v
 		return nil
@@ -275,6 +287,7 @@ func (a Attributes) Over(b *Attributes) Attributes {
 	a.Queue, a.User, a.Task = cmp.Or(a.Queue, b.Queue), cmp.Or(a.User, b.User), cmp.Or(a.Task, b.Task)
 	a.Required, a.Preferred = cmp.Or(a.Required, b.Required), cmp.Or(a.Preferred, b.Preferred)
 	a.Closeness = cmp.Or(a.Closeness, b.Closeness)
+	a.SegmentSize, a.SegmentTopology = cmp.Or(a.SegmentSize, b.SegmentSize), cmp.Or(a.SegmentTopology, b.SegmentTopology)
 	if !a.KindGiven {
 		a.Kind, a.KindGiven = b.Kind, b.KindGiven
 	}

