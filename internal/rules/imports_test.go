@@ -70,7 +70,7 @@ var mayImport = map[string][]string{
 	"kube":           {"core", "api/", "kube/mirror", "kube/advise", "kube/recovery", "kube/tables", "kube/objects", "kube/act", "kube/feed", "kube/lease", "kube/lost", "kube/stats", "kube/translate"},
 	"kube/mirror":    {"core", "core/cluster", "core/frag", "api/", "kube/tables", "kube/objects", "kube/owners", "kube/reports", "kube/act", "kube/feed", "kube/devices", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate"},
 	"kube/reports":   {"core", "core/frag", "api/v1alpha1", "kube/tables", "kube/act", "kube/stats", "kube/translate"},
-	"kube/tables":    {"core", "core/cluster", "core/frag", "core/quota", "api/v1alpha1", "kube/objects", "kube/owners", "kube/act", "kube/devices", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate"},
+	"kube/tables":    {"core", "core/cluster", "core/frag", "core/quota", "api/v1alpha1", "kube/exclude", "kube/objects", "kube/owners", "kube/act", "kube/devices", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate"},
 	"kube/objects":   {"core", "api/v1alpha1", "kube/act", "kube/devices", "kube/translate"},
 	"kube/recovery":  {"core", "api/v1alpha1", "kube/objects", "semantic/diagnose", "semantic/strikes"},
 	"kube/advise":    {"core", "api/v1alpha1", "kube/translate", "semantic/metadata"},
@@ -80,6 +80,7 @@ var mayImport = map[string][]string{
 	"kube/stats":     {"core", "core/cluster", "core/frag", "core/quota", "kube/act"}, // act has metrics of its own
 	"kube/owners":    {"core", "api/v1alpha1", "kube/translate"},
 	"kube/translate": {"core", "core/cluster", "api/", "kube/keys"},
+	"kube/exclude":   {"core", "core/cluster", "internal/spelling"},
 	"kube/keys":      {"api/v1alpha1", "internal/spelling"},                      // a table, and nothing that reads objects
 	"kube/devices":   {"core", "core/cluster", "api/v1alpha1", "kube/translate"}, // this and those below are indexes: they know nothing about the tables that ask them
 	"kube/lost":      {"core"},

@@ -106,6 +106,9 @@ func (r *Reporter) Report(e Engine, g *tables.Group) []act.Report {
 				return nil
 			}
 		} else {
+			if x.Reason == core.NoNode || x.Reason == core.Affinity {
+				detail += r.Excluded(g)
+			}
 			if x.Settled != core.Never {
 				detail += "; the first can be evicted at " + translate.Clock(x.Settled)
 			}

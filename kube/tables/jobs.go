@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/exclude"
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/owners"
 	"github.com/muster-sched/muster/kube/peers"
@@ -50,6 +51,27 @@ func Unanswered(g *Group, err error) (reason, detail string) {
 		return ReasonMisconfigured, wrong.Error()
 	}
 	return ReasonGangUnknown, fmt.Sprintf("%s cannot be read: %v", g.Objects[0], err)
+}
+
+// Excluded is the part of a message that says which conditions of the first waiting pod of a group exclude how many nodes of
+// its shard; empty for none.
+func (t *Tables) Excluded(g *Group) string {
+	list := InOrder(g.Pods, func(p *Pod) bool { return p.State == PodWaiting && p.Ready() })
+	if len(list) == 0 {
+		return ""
+	}
+	r := list[0].Request()
+	why := exclude.Nodes(&r, func(yield func(*core.Node) bool) {
+		for _, n := range t.Nodes {
+			if n.Known && n.Shard == g.Shard && !yield(&n.Told) {
+				return
+			}
+		}
+	})
+	if why == "" {
+		return ""
+	}
+	return "; " + why
 }
 
 // UnknownKeys says which keys of a group's objects and of one of its pods are not known, empty for none.
