@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -82,6 +83,7 @@ func Analyze(file string, t *Trace, modules []*ptx.Module) (*Graph, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.folder = filepath.Dir(file)
 	wrong := func(field string, err error) error {
 		want := err.Error()
 		if within, rest, ok := strings.Cut(want, ": expected "); ok {

@@ -27,8 +27,11 @@ const mostInterpreted = 1_000_000_000
 // launch finds out what a kernel accesses: from what was recorded, or by running it here on the
 // trace's memory. If neither can be, it may read and write all that there is.
 func (a *analysis) launch(c *Call) (effect, error) {
-	if len(c.Accesses) > 0 {
+	switch {
+	case len(c.Accesses) > 0:
 		return a.recorded(c)
+	case c.Recorded != nil:
+		return a.probed(c)
 	}
 	k, p := a.kernels[c.Kernel], a.programs[c.Kernel]
 	switch {

@@ -49,7 +49,8 @@ type Call struct {
 	Block    []int            `json:"block,omitempty" min:"1"`
 	Shared   int              `json:"shared,omitempty" min:"0"`
 	Args     []Value          `json:"args,omitempty"`
-	Accesses []Access         `json:"accesses,omitempty"` // recorded
+	Accesses []Access         `json:"accesses,omitempty"` // known
+	Recorded *Recorded        `json:"recorded,omitempty"` // by an instrumented kernel
 	Copy     *Copy            `json:"copy,omitempty"`
 	Fill     *Copy            `json:"fill,omitempty"` // only To and Bytes
 	Library  string           `json:"library,omitempty"`

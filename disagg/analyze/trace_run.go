@@ -16,6 +16,8 @@ type analysis struct {
 	kernels    map[string]Kernel
 	parameters map[string][]ptx.Declaration
 	programs   map[string]*interp.Program
+	modules    map[string]*ptx.Module
+	folder     string // of the trace
 	memory     *interp.Memory
 	live       []*buffer // in the order in which they were allocated
 	all        []*buffer
@@ -33,7 +35,7 @@ type buffer struct {
 
 // newAnalysis loads modules. Kernels of one name in two of them are the first.
 func newAnalysis(modules []*ptx.Module) (*analysis, error) {
-	a := &analysis{kernels: map[string]Kernel{}, parameters: map[string][]ptx.Declaration{}, programs: map[string]*interp.Program{}, memory: &interp.Memory{}}
+	a := &analysis{kernels: map[string]Kernel{}, parameters: map[string][]ptx.Declaration{}, programs: map[string]*interp.Program{}, modules: map[string]*ptx.Module{}, memory: &interp.Memory{}}
 	for _, m := range modules {
 		p, err := interp.Load(m, a.memory)
 		if err != nil {
@@ -41,7 +43,7 @@ func newAnalysis(modules []*ptx.Module) (*analysis, error) {
 		}
 		for _, k := range Kernels(m) {
 			if _, ok := a.kernels[k.Name]; !ok {
-				a.kernels[k.Name], a.programs[k.Name] = k, p
+				a.kernels[k.Name], a.programs[k.Name], a.modules[k.Name] = k, p, m
 			}
 		}
 		for i := range m.Nodes {

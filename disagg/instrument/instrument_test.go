@@ -2,11 +2,15 @@ package instrument
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/muster-sched/muster/disagg/ptx"
+	"github.com/muster-sched/muster/disagg/ptx/corpus"
 	"github.com/muster-sched/muster/disagg/ptx/interp"
 	"github.com/muster-sched/muster/disagg/ptx/ptxtest"
 )
@@ -63,8 +67,43 @@ func observe(t *testing.T, c *ptxtest.Case) (*ptx.Module, *interp.Memory, *obser
 // The instrumented kernels leave the memory that the original ones leave, and record the intervals
 // and the bytes that the interpreter observes in the original ones.
 func TestInstrumentedKernels(t *testing.T) {
-	exact := 0
-	for _, c := range ptxtest.Cases() {
+	if exact := checkCases(t, ptxtest.Cases()); exact < 12 {
+		t.Errorf("%d kernels compared, want at least 12", exact)
+	}
+}
+
+// The same with what a compiler makes of C++: -O0 keeps variables in local memory and calls, and
+// -O2 unrolls loops.
+func TestCompiledKernels(t *testing.T) {
+	clang := ""
+	for _, name := range []string{"clang++-19", "clang++-20", "clang++"} {
+		if path, err := exec.LookPath(name); err == nil && clang == "" {
+			clang = path
+		}
+	}
+	if clang == "" {
+		t.Skip("no clang++ on this machine: install clang-19 to compile testdata/kernels.cu")
+	}
+	for _, level := range []string{"-O0", "-O2"} {
+		out := filepath.Join(t.TempDir(), "kernels.ptx")
+		c := exec.Command(clang, "-x", "cuda", "-nocudainc", "-nocudalib", "--cuda-device-only", "-S", level, "--cuda-gpu-arch=sm_80", "-ffp-contract=off", "testdata/kernels.cu", "-o", out)
+		if message, err := c.CombinedOutput(); err != nil {
+			t.Skipf("clang++ cannot compile CUDA here: %v\n%s", err, message)
+		}
+		text, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := checkCases(t, ptxtest.Compiled(string(text))); n != 5 {
+			t.Errorf("%s: %d kernels compared", level, n)
+		}
+	}
+}
+
+// checkCases returns how many kernels were compared to the byte.
+func checkCases(t *testing.T, cases []ptxtest.Case) (exact int) {
+	t.Helper()
+	for _, c := range cases {
 		for _, granule := range []int{0, 1, 4, 512} {
 			m, original, want := observe(t, &c)
 			r, err := Rewrite(m, Options{Granule: granule})
@@ -122,9 +161,7 @@ func TestInstrumentedKernels(t *testing.T) {
 			}
 		}
 	}
-	if exact < 12 {
-		t.Errorf("%d kernels compared, want at least 12", exact)
-	}
+	return exact
 }
 
 func compare(t *testing.T, name string, r *Result, probe []byte, want *observed) {
@@ -160,6 +197,78 @@ func compareBits(t *testing.T, name string, granule int, bitmap []byte, want map
 			t.Errorf("%s, granule %d: bit %d is %v, want %v", name, granule, g, got, set[g])
 			return
 		}
+	}
+}
+
+// Modules that compilers wrote can be instrumented, and what comes out be read and loaded.
+func TestRealModules(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes more than ten seconds")
+	}
+	sites, limits := 0, 0
+	for name, text := range corpus.Modules(t) {
+		m, err := ptx.Parse(text)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		r, err := Rewrite(m, Options{Granule: 4})
+		if err != nil {
+			if strings.Contains(text, ".address_size 64") {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		sites, limits = sites+len(r.Sites), limits+len(r.Limits)
+		if m, err = ptx.Parse(r.Text); err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if _, err := interp.Load(m, &interp.Memory{}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	t.Logf("%d sites, %d limits", sites, limits)
+	if sites == 0 {
+		t.Error("no sites")
+	}
+}
+
+// Modules that are not quite right are refused, by a fault of the kernel or before, or run. What is
+// instrumented is read again.
+func TestMutations(t *testing.T) {
+	ran, rewritten := 0, 0
+	for _, c := range ptxtest.Cases() {
+		text, err := os.ReadFile("../ptx/testdata/" + c.File)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := rand.New(rand.NewPCG(7, uint64(len(text))))
+		for range 40 {
+			m, err := ptx.Parse(corpus.Mutate(r, string(text)))
+			if err != nil {
+				continue
+			}
+			if out, err := Rewrite(m, Options{Granule: 4}); err == nil {
+				rewritten++
+				if _, err := ptx.Parse(out.Text); err != nil {
+					t.Fatalf("%s: %v in\n%s", c.Name, err, out.Text)
+				}
+			}
+			memory, err := c.Memory()
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := interp.Load(m, memory)
+			if err != nil {
+				continue
+			}
+			l := c.Launch
+			l.Steps = 1e6
+			if _, err := p.Run(l, nil); err == nil {
+				ran++
+			}
+		}
+	}
+	if ran < 50 || rewritten < 50 {
+		t.Errorf("%d ran, %d were rewritten", ran, rewritten)
 	}
 }
 

@@ -108,6 +108,11 @@ func (b *back) step(i *Instruction) {
 	case "bra", "ret", "exit":
 		b.need(i.Guard)
 		return
+	}
+	if len(i.Operands) == 0 {
+		return
+	}
+	switch base {
 	case "brx":
 		b.needAll(&i.Operands[0])
 		return
@@ -131,14 +136,14 @@ func (b *back) step(i *Instruction) {
 		switch {
 		case i.Has("param"):
 			if b.writesNeeded(&i.Operands[0]) {
-				b.needAll(&i.Operands[1])
+				b.needAll(&i.Operands[len(i.Operands)-1])
 			}
 		case b.needed["shared"] && !i.Has("local") && !i.Has("global"), b.needed["local"] && !i.Has("global") && !strings.Contains(i.Op, ".shared"):
 			b.needAll(&i.Operands[len(i.Operands)-1])
 		}
 		return
 	}
-	if len(i.Operands) == 0 || i.Operands[0].Kind == Address || !b.writesNeeded(&i.Operands[0]) {
+	if i.Operands[0].Kind == Address || !b.writesNeeded(&i.Operands[0]) {
 		return
 	}
 	b.need(i.Guard)

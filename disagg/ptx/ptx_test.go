@@ -2,6 +2,7 @@ package ptx
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/muster-sched/muster/disagg/ptx/corpus"
 )
 
 // modules returns the texts of testdata by file.
@@ -25,53 +28,6 @@ func modules(t testing.TB) map[string]string {
 			t.Fatal(err)
 		}
 		all[filepath.Base(f)] = string(b)
-	}
-	return all
-}
-
-// real returns modules that compilers wrote, which are on some machines: the .ptx files below
-// MUSTER_PTX, and those in the Go files of mumax, a simulator of magnets, if it was downloaded as a
-// Go module (go mod download github.com/mumax/3@latest).
-func real(t *testing.T) map[string]string {
-	t.Helper()
-	all := map[string]string{}
-	add := func(name, text string) {
-		if strings.Contains(text, ".version") && strings.Contains(text, ".target") {
-			all[name] = text
-		}
-	}
-	if dir := os.Getenv("MUSTER_PTX"); dir != "" {
-		err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-			if err == nil && filepath.Ext(path) == ".ptx" {
-				var b []byte
-				if b, err = os.ReadFile(path); err == nil {
-					add(path, string(b))
-				}
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	cache := os.Getenv("GOMODCACHE")
-	if home, err := os.UserHomeDir(); cache == "" && err == nil {
-		cache = filepath.Join(home, "go", "pkg", "mod")
-	}
-	files, _ := filepath.Glob(filepath.Join(cache, "github.com", "mumax", "3@*", "cuda", "*_wrapper.go"))
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, text := range strings.Split(string(b), "`") {
-			if i%2 == 1 {
-				add(fmt.Sprintf("%s#%d", filepath.Base(f), i/2), text)
-			}
-		}
-	}
-	if len(all) == 0 {
-		t.Skip("no real PTX on this machine: set MUSTER_PTX to a folder with .ptx files, or run go mod download github.com/mumax/3@latest elsewhere")
 	}
 	return all
 }
@@ -134,7 +90,7 @@ func TestPrintsTheSameBytes(t *testing.T) {
 func TestPrintsRealModules(t *testing.T) {
 	unknown := map[string]int{}
 	instructions, bytes := 0, 0
-	for name, text := range real(t) {
+	for name, text := range corpus.Modules(t) {
 		bytes += len(text)
 		m := check(t, name, text)
 		if m == nil {
@@ -295,6 +251,36 @@ func TestErrorsSayWhere(t *testing.T) {
 		if err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
+	}
+}
+
+// Texts with bytes that are missing, doubled or wrong are errors, or print as they are.
+func TestMutations(t *testing.T) {
+	parsed := 0
+	for name, text := range modules(t) {
+		r := rand.New(rand.NewPCG(5, uint64(len(text))))
+		for n := range 300 {
+			changed := corpus.Mutate(r, text)
+			m, err := Parse(changed)
+			if err != nil {
+				continue
+			}
+			parsed++
+			if got := m.String(); got != changed {
+				t.Fatalf("%s, mutation %d: printed text differs at byte %d", name, n, differAt(got, changed))
+			}
+			Walk(m.Nodes, func(n *Node) {
+				switch {
+				case n.Kind == Instruct:
+					Effects(n.Instr)
+				case n.Kind == Define && n.Block != nil:
+					Flow(n, true)
+				}
+			})
+		}
+	}
+	if parsed < 100 {
+		t.Errorf("%d mutations parsed", parsed)
 	}
 }
 

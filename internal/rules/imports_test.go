@@ -108,9 +108,10 @@ var mayImport = map[string][]string{
 	"disagg":             {"api/strict", "disagg/monitor", "disagg/pipeline", "disagg/plan", "internal/table", "workload"}, // workload for errors about files
 	"disagg/monitor":     {},
 	"disagg/pipeline":    {"disagg/monitor", "disagg/plan"},
-	"disagg/analyze":     {"api/strict", "disagg", "disagg/ptx", "disagg/ptx/interp", "disagg/roofline", "internal/table", "workload"},
+	"disagg/analyze":     {"api/strict", "disagg", "disagg/instrument", "disagg/ptx", "disagg/ptx/interp", "disagg/roofline", "internal/table", "workload"},
 	"disagg/instrument":  {"disagg/ptx"},
 	"disagg/ptx":         {},
+	"disagg/ptx/corpus":  {},
 	"disagg/ptx/interp":  {"disagg/ptx"},
 	"disagg/ptx/ptxtest": {"disagg/ptx", "disagg/ptx/interp"},
 	"disagg/plan":        {},

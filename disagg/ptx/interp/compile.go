@@ -2,6 +2,7 @@ package interp
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 
 	"github.com/muster-sched/muster/disagg/ptx"
@@ -144,6 +145,14 @@ func (c *compiler) instruction(i *ptx.Instruction) {
 	}
 	at := len(c.f.code)
 	c.emit(in)
+	defer func() { // an index beyond the operands: the opcode takes more of them
+		if e := recover(); e != nil {
+			if _, ok := e.(runtime.Error); ok {
+				c.fail("expected the operands of %s; found %s", i.Op, i)
+			}
+			panic(e)
+		}
+	}()
 	in.run = c.operation(i, at, &in.wait)
 	if in.run == nil && in.wait == nil {
 		in.run = func(t *thread) { t.fault("is an instruction that cannot run here") }

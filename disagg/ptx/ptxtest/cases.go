@@ -17,6 +17,7 @@ import (
 // Case is a launch on buffers, and a check of the memory afterwards.
 type Case struct {
 	Name, File string
+	Text       string // of the module, instead of a file
 	Launch     interp.Launch
 	Buffers    []*interp.Buffer
 	Check      func(m *interp.Memory) error
@@ -25,6 +26,9 @@ type Case struct {
 
 // Module parses the module of a case; dir is the folder of the files.
 func (c *Case) Module(dir string) (*ptx.Module, error) {
+	if c.Text != "" {
+		return ptx.Parse(c.Text)
+	}
 	text, err := os.ReadFile(filepath.Join(dir, c.File))
 	if err != nil {
 		return nil, err
