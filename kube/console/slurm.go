@@ -78,6 +78,9 @@ func ParseMemory(s string) (resource.Quantity, error) {
 
 // ParseGres reads gpu, gpu:8 or gpu:h100:8.
 func ParseGres(s string) (model string, gpus int, err error) {
+	if strings.Contains(s, ",") {
+		return "", 0, errors.New("expected GPUs alone, such as gpu:h100:8: Muster allocates no other generic resources, and no shards")
+	}
 	parts := strings.Split(s, ":")
 	count := "1"
 	switch {

@@ -42,7 +42,7 @@ func TestParseGres(t *testing.T) {
 		gpus  int
 	}{
 		"gpu": {"", 1}, "gpu:8": {"", 8}, "gpu:h100:8": {"h100", 8}, "gpu:h100": {"h100", 1},
-		"": {}, "gpu:0": {}, "gpu:h100:x": {}, "mps:8": {}, "gpu::8": {}, "gpu:a:b:8": {},
+		"": {}, "gpu:0": {}, "gpu:h100:x": {}, "mps:8": {}, "gpu::8": {}, "gpu:a:b:8": {}, "gpu:2,shard:3": {}, "gpu:h100:2,nic": {},
 	} {
 		model, gpus, err := ParseGres(text)
 		if (err == nil) != (want.gpus > 0) || model != want.model || gpus != want.gpus {
