@@ -49,6 +49,7 @@ type Part struct {
 // two GPUs, To's GPU may receive them only after the nodes After that run there have ended, and all
 // that these wrote for other GPUs is sent: they access what was at the same addresses before. And
 // those of Before that run on From's GPU, which write there later, wait until the bytes are sent.
+// Edges with Next have neither: they lie between the ends and starts of iterations.
 type Edge struct {
 	From   string   `json:"from"`
 	To     string   `json:"to"`
