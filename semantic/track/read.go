@@ -82,6 +82,7 @@ type reader struct {
 	columns                       []float64 // the numbers without a name behind the first pair: a table
 	sized                         bool      // the first of them is a size
 	pairs                         int
+	beside                        bool   // the line has another figure of training, such as the accuracy
 	source                        uint64 // of the files that the line names: the print statement is in one of them
 }
 
@@ -94,7 +95,7 @@ func (r *reader) read(line []byte) (Reading, bool) {
 	for i := 0; i < len(r.tokens); i++ {
 		switch t := &r.tokens[i]; t.kind {
 		case word:
-			if t.meaning&mLast != 0 {
+			if t.meaning&mLast != 0 && !r.ofPart(i) {
 				return Reading{}, false
 			}
 			if r.inHead {
@@ -117,6 +118,11 @@ func (r *reader) read(line []byte) (Reading, bool) {
 		return Reading{}, false
 	}
 	return r.conclude()
+}
+
+// ofPart reports whether the word at token i is the last of a name that says of what part of the job it is: interval_runtime, not train_runtime.
+func (r *reader) ofPart(i int) bool {
+	return i > 1 && r.tokens[i].joined && r.tokens[i-1].is('_') && r.tokens[i-2].kind == word && r.tokens[i-2].meaning&(mTrain|mOther) == 0
 }
 
 // moment reads the clock or the date at token i, and returns its last token: "elapsed<left" in a bar, or the time stamp of the line.
@@ -229,6 +235,10 @@ func (r *reader) pair(i int, n, of float64, end int) {
 		}
 		r.step.offer(n, of, 2, 2)
 	case k.bracket && named == 0:
+		if r.step.rank == 3 && i > 1 && r.tokens[i-1].joined && r.tokens[i-2].is(']') && r.tokens[i-2].joined { // [12/300][350/1251]: the epoch comes first
+			r.epoch.offer(r.step.value, r.step.total, 2, 3)
+			r.step = choice{}
+		}
 		r.step.offer(n, of, 3, 3)
 	case i == 0, named == 0 && k.separator && r.epoch.rank > 0: // "epoch 143:  85 / 282"
 		r.step.offer(n, of, 4, 4)
@@ -414,6 +424,12 @@ skip:
 		}
 		k.hash = hashed(k.hash, r.text(j))
 	}
+	if k.all&mCross != 0 && k.all&mLoss != 0 {
+		k.all &^= mNot
+	}
+	if k.all&mCost != 0 && k.all&(mStep|mBatch) != 0 {
+		k.all |= mTime
+	}
 	if k.words == 1 && k.all == 0 && string(r.text(first)) == "value" {
 		return r.nameOfKey(first, k)
 	}
@@ -477,6 +493,14 @@ func (r *reader) figure(i int, v float64) int {
 	if i+1 < len(r.tokens) && r.tokens[i+1].is('?') {
 		return end
 	}
+	switch {
+	case k.words == 0 && r.leads(i) && whole(v):
+		r.step.offer(v, math.NaN(), 6, 7)
+	case k.words == 1 && k.all == mTrain && k.separator && whole(v) && i+1 < len(r.tokens) && r.tokens[i+1].is('['): // Train: 5 [ 350/1251
+		r.epoch.offer(v, math.NaN(), 2, k.hash)
+	case k.words == 0 && r.step.rank > 0 && u.num&(mSecond|mMilli|mMicro) != 0 && u.den == 0 && r.tokens[i-1].is('|') && end+1 < len(r.tokens) && r.tokens[end+1].is('|'): // | 250.00 ms |
+		r.seconds(v*timeUnit(u.num), anyTime, k)
+	}
 	r.offer(k, u, v)
 	if k.words == 0 && r.pairs > 0 && !u.percent && r.columns != nil && len(r.columns) < 16 || r.pairs == 1 && len(r.columns) == 0 && u.size {
 		if len(r.columns) == 0 {
@@ -486,6 +510,18 @@ func (r *reader) figure(i int, v float64) int {
 	}
 	r.stop = end
 	return end
+}
+
+// leads reports whether the number at token i, in brackets, is all that is before the figures of the line: [40]<tab>train-logloss:0.1, or behind the
+// source line of abseil, train.py:48] [500] loss=0.1.
+func (r *reader) leads(i int) bool {
+	if i == 0 || i+2 >= len(r.tokens) || !r.tokens[i-1].is('[') || !r.tokens[i+1].is(']') {
+		return false
+	}
+	if i == 1 {
+		return r.line[r.tokens[i+1].to] == '\t'
+	}
+	return i > 4 && r.tokens[i-2].is(']') && r.tokens[i-4].is(':') && r.source != 0
 }
 
 // offer takes a figure for what its name and unit say that it is.
@@ -525,18 +561,21 @@ func (r *reader) offer(k name, u unit, v float64) {
 	case u.num&(mItem|mFlop) != 0 && u.den&mSecond != 0:
 		r.throughput(k, u, v)
 	case k.all&(mNot|mPart) != 0:
-	case k.all&(mRate|mFlop) != 0 && k.all&(mTime|mStep) == 0,
+		r.beside = r.beside || k.all&mNot != 0
+	case k.all&(mRate|mFlop) != 0 && k.all&(mTime|mStep) == 0 && !(k.all&mBatch != 0 && k.all&mSecond != 0),
 		k.all&mItem != 0 && k.all&mSecond != 0 && (k.slash || k.all&mPer != 0):
 		r.throughput(k, u, v)
 	case k.step > 0 && k.time > 0 && (k.slash || k.all&mPer != 0) && k.all&mTime == 0: // steps_per_second, ms/step
-		if k.step >= k.time {
+		if k.step >= k.time && k.all&mStep != 0 && k.all&mMean == 0 {
+			r.seconds(1/v, 1, k)
+		} else if k.step >= k.time {
 			r.seconds(1/v, 2, k)
 		} else {
 			r.seconds(v*timeUnit(k.all), 1, k)
 		}
 	case k.last&mEpoch != 0 && k.all&mTime != 0 && k.all&mPer == 0 && !k.separator && !k.slash && u.num == 0 && whole(v): // time for epoch 3
 		r.epoch.offer(v, math.NaN(), 1, k.hash)
-	case k.all&mTime != 0 || k.all&steps != 0 && u.num&small != 0 && u.den == 0:
+	case k.all&mTime != 0 || k.words == 1 && k.all&small != 0 && k.separator && u.num == 0 || k.all&steps != 0 && u.num&small != 0 && u.den == 0:
 		r.stepTime(k, u, v)
 	case k.last&mEpoch != 0 && u.num == 0:
 		r.epoch.offer(v, math.NaN(), 1, k.hash)
@@ -658,7 +697,8 @@ func (r *reader) conclude() (Reading, bool) {
 	}
 	timed := r.pace.rank > 0 || r.rate.rank > 0 || ofEpoch
 	counted := r.step.rank > 0 || r.epoch.rank > 0
-	if !(counted && (x.HasLoss || timed || !math.IsNaN(x.Elapsed)) || timed && x.HasLoss || r.loss.rank == 1 || r.pace.rank == 1 || r.rate.rank > 0 && r.rate.rank < 4) {
+	of := r.step.rank == 1 && r.step.total > 0 && r.beside // step 150/100000; acc: 25.5
+	if !(of || counted && (x.HasLoss || timed || !math.IsNaN(x.Elapsed)) || timed && x.HasLoss || r.loss.rank == 1 || r.pace.rank == 1 || r.rate.rank > 0 && r.rate.rank < 4) {
 		return x, false
 	}
 	x.series = r.source

@@ -28,6 +28,8 @@ const (
 	mLast                       // of the summary that a job prints at its end
 	mNumber                     // behind a word for a step or an epoch, its number: epoch_num
 	mStamp                      // a moment, if the number is large enough for one
+	mCost                       // beside a word for a step, a duration: batch_cost
+	mCross                      // beside a loss, of its kind: cross_entropy_loss
 )
 
 // words has what words mean. They are in lower case, and a name such as RunningAvgSamplesPerSec, lm-loss or train/loss is
@@ -36,7 +38,7 @@ var words = spell([]vocabulary{
 	{mStep, "step steps iter iters iteration iterations it its update updates"},
 	{mBatch, "batch batches minibatch"},
 	{mEpoch, "epoch epochs"},
-	{mLoss, "loss losses nll"},
+	{mLoss, "loss losses nll logloss mlogloss"},
 	{mTime, "time timing duration latency dt took takes"},
 	{mPer, "per"},
 	{mSecond, "s sec secs second seconds"},
@@ -65,6 +67,8 @@ var words = spell([]vocabulary{
 	{mValue, "nan inf infinity"},
 	{mLast, "runtime final"},
 	{mNumber, "num number idx index no nr"},
+	{mCost, "cost"},
+	{mCross, "cross"},
 	{mStamp, "time timestamp stamp ts"},
 })
 
