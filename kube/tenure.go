@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/mirror"
 	"github.com/muster-sched/muster/kube/objects"
 )
@@ -40,10 +41,18 @@ func (s tenure) Take(ctx context.Context, shard int) error {
 		return nil
 	}
 	s.begun.Do(func() { close(s.ready) })
-	if err := s.actor.FindSuspended(ctx); err != nil && ctx.Err() == nil {
-		s.log.Error("cannot list suspended owners: they stay suspended until the next start", "error", err)
+	for {
+		err := s.actor.FindSuspended(ctx)
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		s.log.Warn("cannot list suspended owners: they stay suspended until that succeeds", "error", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(act.Patience):
+		}
 	}
-	return nil
 }
 
 // GiveUp ends deciding on a shard, and waits until all that was sent has been answered.

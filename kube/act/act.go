@@ -8,8 +8,10 @@ package act
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -247,5 +249,21 @@ func (a *Actor) event(kind string, o Pod, eventType, reason, message string) {
 	if kind == "PodGroup" {
 		ref.APIVersion = "scheduling.k8s.io/v1beta1"
 	}
-	a.recorder.Event(ref, eventType, reason, message)
+	a.recorder.Event(ref, eventType, reason, plainText(message))
+}
+
+// plainText is a message as conditions and events have it: it may quote what a user wrote, and
+// people read it on terminals. It has no control characters, and a length that people read.
+func plainText(message string) string {
+	const most = 2000
+	message = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
+			return ' '
+		}
+		return r
+	}, message)
+	if len(message) > most {
+		message = strings.ToValidUTF8(message[:most], "") + "…"
+	}
+	return message
 }

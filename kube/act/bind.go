@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -114,14 +115,45 @@ func (a *Actor) bind(ctx context.Context, b *Bind) error {
 		return a.bindConflict(ctx, b, a.client.CoreV1().Pods(b.Namespace).Bind(ctx, binding, metav1.CreateOptions{}))
 	})
 
-	// 4. If the pod does not start, its claims release the devices. The claims of a pod that
+	// 4. Where the API server has not answered, the pod shows whether it is bound. Until it can
+	// be read, the places that it was given are not free.
+	if err != nil && IsTransient(err) {
+		err = a.boundAnyway(ctx, b, err)
+	}
+
+	// 5. If the pod does not start, its claims release the devices. The claims of a pod that
 	// no longer exists are deleted with it.
-	if err != nil && !apierrors.IsNotFound(err) {
+	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
 		a.giveBack(ctx, b.Claims)
 		a.unextend(ctx, b)
 	}
 	return err
 }
+
+// boundAnyway reads a pod, as often as it takes, of which it is not known whether it was
+// bound. It returns nil if it was, NotFound if it is gone, and err if it was not bound.
+func (a *Actor) boundAnyway(ctx context.Context, b *Bind, err error) error {
+	for {
+		p, getErr := a.client.CoreV1().Pods(b.Namespace).Get(ctx, b.Name, metav1.GetOptions{})
+		a.metrics.Request("get", getErr)
+		switch {
+		case apierrors.IsNotFound(getErr) || getErr == nil && p.UID != b.UID:
+			return apierrors.NewNotFound(v1.Resource("pods"), b.Name)
+		case getErr == nil && p.Spec.NodeName != "":
+			return nil
+		case getErr == nil || !IsTransient(getErr):
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(readAgain):
+		}
+	}
+}
+
+// readAgain is the time between two attempts to read what a write without an answer did.
+const readAgain = 2 * time.Second
 
 // bindConflict returns err, unless it is a conflict that the present state of the pod
 // explains: it is another pod; it is bound (by an earlier attempt or an earlier

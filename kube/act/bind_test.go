@@ -2,6 +2,7 @@ package act
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -87,7 +88,7 @@ func TestBindingsAreAnswered(t *testing.T) {
 // Patience.
 func TestBindIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, asked := fake.NewClientset(), 0
+		client, asked := fake.NewClientset(newTestPod("p", 1)), 0
 		client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 			asked++
 			return true, nil, apierrors.NewTooManyRequests("later", 0)
@@ -98,6 +99,41 @@ func TestBindIsTriedAgain(t *testing.T) {
 			t.Errorf("%v after %d attempts and %v", err, asked, took)
 		}
 	})
+}
+
+// After a binding without an answer the pod is read, as often as it takes, before anything
+// counts as free.
+func TestBindWithoutAnAnswer(t *testing.T) {
+	unknown := errors.New("connection reset by peer")
+	for name, c := range map[string]struct {
+		is      func(*v1.Pod)
+		bound   bool
+		isErr   func(error) bool
+		unknown int // how often the pod cannot be read
+	}{
+		"it was bound":     {func(p *v1.Pod) { p.Spec.NodeName = "n" }, true, func(err error) bool { return err == nil }, 40},
+		"it was not":       {func(*v1.Pod) {}, false, func(err error) bool { return errors.Is(err, unknown) }, 40},
+		"it was read once": {func(*v1.Pod) {}, false, func(err error) bool { return errors.Is(err, unknown) }, 0},
+		"it is another":    {func(p *v1.Pod) { p.UID = "another" }, false, apierrors.IsNotFound, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newTestPod("p", 1)
+				c.is(p)
+				client, left := fake.NewClientset(p), c.unknown
+				client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, unknown })
+				client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+					left--
+					return left >= 0, nil, unknown
+				})
+				began := time.Now()
+				err := New(Config{Client: client}).bind(t.Context(), &Bind{Pod: podNamed("p"), Node: "n"})
+				if took := time.Since(began); !c.isErr(err) || took < time.Duration(c.unknown)*readAgain {
+					t.Errorf("%v after %v", err, took)
+				}
+			})
+		})
+	}
 }
 
 // The node of a pod is written into its volume claim, or removed; that it could not be

@@ -74,7 +74,10 @@ func (a *Actor) evict(ctx context.Context, e Evict) {
 		if err == nil && overridden {
 			e.Message += e.overrides()
 		}
-		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		if apierrors.IsConflict(err) {
+			err = a.leavesAnyway(ctx, e.Pod, err)
+		}
+		if err == nil || apierrors.IsNotFound(err) {
 			break
 		}
 		if IsTransient(err) {
@@ -103,9 +106,26 @@ func (a *Actor) evict(ctx context.Context, e Evict) {
 		a.evicted(&e)
 		err = Retry(ctx, func() error { return a.mark(ctx, &e) })
 	}
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil { // a conflict: another pod has its name
 		a.log.Warn("cannot write on a pod why it is evicted", "pod", e.Pod.String(), "error", err)
 	}
+}
+
+// leavesAnyway reads a pod whose eviction was refused because of a conflict, which may mean
+// that it is gone, or only that it has changed. It returns nil if the pod is being deleted,
+// NotFound if it is gone, and otherwise an error to try again on.
+func (a *Actor) leavesAnyway(ctx context.Context, x Pod, conflict error) error {
+	p, err := a.client.CoreV1().Pods(x.Namespace).Get(ctx, x.Name, metav1.GetOptions{})
+	a.metrics.Request("get", err)
+	switch {
+	case err != nil:
+		return err
+	case p.UID != x.UID:
+		return apierrors.NewNotFound(v1.Resource("pods"), x.Name)
+	case p.DeletionTimestamp != nil:
+		return nil
+	}
+	return fmt.Errorf("the pod does not leave: %s", conflict.Error()) // no answer of the API's: it is transient
 }
 
 // overrides says that the pod left despite its disruption budgets.
@@ -164,7 +184,7 @@ func (a *Actor) mark(ctx context.Context, e *Evict) error {
 	}
 	err := a.setConditions(ctx, e.Pod, v1.PodCondition{
 		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1alpha1.PreemptionReason,
-		Message: fmt.Sprintf("%s: %s", e.Reason, e.Message), LastTransitionTime: metav1.NewTime(a.now()),
+		Message: plainText(e.Reason + ": " + e.Message), LastTransitionTime: metav1.NewTime(a.now()),
 	})
 	a.metrics.Request("mark", err)
 	return err

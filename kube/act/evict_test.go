@@ -89,6 +89,45 @@ func TestEvictOverridesABudget(t *testing.T) {
 	})
 }
 
+// A conflict does not say that a pod is gone: it is read, and asked to leave again.
+func TestEvictAfterAConflict(t *testing.T) {
+	for name, c := range map[string]struct {
+		is   func(*v1.Pod)
+		asks int32 // that are refused; more is one that is not
+		gone bool
+	}{
+		"it has changed":       {func(*v1.Pod) {}, 3, true},
+		"it is being deleted":  {func(p *v1.Pod) { p.DeletionTimestamp = &p.CreationTimestamp }, 1, false},
+		"another has its name": {func(p *v1.Pod) { p.UID = "another" }, 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x := newMoving(t)
+				read := x.pod("old").DeepCopy()
+				c.is(read)
+				var asked atomic.Int32
+				x.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+					if a.GetSubresource() != "eviction" || asked.Add(1) > 3 {
+						return false, nil, nil
+					}
+					return true, nil, apierrors.NewConflict(v1.Resource("pods"), "old", errors.New("the object has been modified"))
+				})
+				var noticed atomic.Bool // the test looks
+				x.PrependReactor("get", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+					return !noticed.Load(), read, nil
+				})
+				go x.evict(context.Background(), Evict{Pod: Pod{"default", "old", "old"}, Reason: "PriorityPreemption", Message: "room"})
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				noticed.Store(true)
+				if gone := x.pod("old") == nil; gone != c.gone || min(asked.Load(), 3) != c.asks {
+					t.Errorf("gone %t after %d attempts; expected %t after %d", gone, asked.Load(), c.gone, c.asks)
+				}
+			})
+		})
+	}
+}
+
 // Who does not decide on a pod any more does not ask again.
 func TestEvictOfAShardThatIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -175,6 +175,7 @@ func (a *Actor) writeReports(ctx context.Context, list *reports, write func(cont
 
 // reportWaiting writes why a pod or a PodGroup waits.
 func (a *Actor) reportWaiting(ctx context.Context, x *Report) error {
+	x.Message = plainText(x.Message)
 	if x.PodGroup {
 		return a.reportPodGroup(ctx, x)
 	}

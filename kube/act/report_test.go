@@ -2,6 +2,7 @@ package act
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -158,5 +159,28 @@ func TestRecord(t *testing.T) {
 	}
 	if c := p.Status.Conditions[0]; c.Type != v1alpha1.AdmittedCondition || c.Status != v1.ConditionTrue || c.Message != "queue=q" {
 		t.Errorf("it is recorded as %+v", c)
+	}
+}
+
+// What a user wrote into a name or an annotation moves no cursor of those who read why it waits,
+// and does not fill their screens.
+func TestMessagesArePlain(t *testing.T) {
+	client := fake.NewClientset(newTestPod("p", 1))
+	a := New(Config{Client: client})
+	message := "queue \x1b[31m\u202e\nx does not exist" + strings.Repeat("ä", 5000)
+	if err := a.reportWaiting(t.Context(), &Report{Pod: podNamed("p"), Reason: "QueueNotFound", Message: message}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Status.Conditions) != 2 {
+		t.Errorf("it has %d conditions", len(p.Status.Conditions))
+	}
+	for _, c := range p.Status.Conditions {
+		if !strings.Contains(c.Message, "queue  [31m  x does not exist") || len(c.Message) > 2030 || !strings.HasSuffix(c.Message, "ä…") {
+			t.Errorf("%s has %d bytes: %q", c.Type, len(c.Message), c.Message)
+		}
 	}
 }

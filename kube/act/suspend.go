@@ -12,6 +12,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -45,6 +46,8 @@ type suspended struct {
 	namespace, name string
 	mark            suspendMark // on the owner
 	since           time.Time   // since when it is in the queue, as far as the mark can be believed
+	// unsure is set if the write that suspends it has no answer: until then it may take effect.
+	unsure time.Time
 	// ending is when this instance first saw that a pod of it is being deleted.
 	ending map[types.UID]time.Time
 }
@@ -157,6 +160,59 @@ func (a *Actor) stop(ctx context.Context, x *Suspend) (owner *suspended, why str
 
 	// 5. The pods get the condition that says why they leave before the owner is suspended: its
 	// controller deletes them at once.
+	a.markAll(ctx, x)
+
+	// 6. The owner is suspended, if it has not changed since it was read.
+	mark.of(x.Group)
+	mark.since = x.Since
+	owner = &suspended{resource: o.resource, field: o.how.Field, namespace: x.Group.Namespace, name: o.object.GetName(), mark: mark}
+	if err := a.writeSuspended(ctx, o, owner); err != nil {
+		return nil, "", err
+	}
+	return owner, "", nil
+}
+
+// writeSuspended suspends an owner that has not changed since it was read. If the answer to
+// an attempt is lost, the next one gets a conflict: then the mark tells. If none is
+// answered, it may be suspended nevertheless; then it is resumed when the pods are gone,
+// which are evicted.
+func (a *Actor) writeSuspended(ctx context.Context, o *owning, s *suspended) error {
+	err := Retry(ctx, func() error {
+		err := a.setSuspended(ctx, o, &s.mark)
+		a.metrics.Request("suspend", err)
+		if apierrors.IsConflict(err) {
+			return a.suspendedAnyway(ctx, s, err)
+		}
+		return err
+	})
+	if err != nil && IsTransient(err) {
+		s.unsure = a.now().Add(Patience)
+		a.suspensions.add(*s)
+	}
+	return err
+}
+
+// suspendedAnyway reads an owner that could not be suspended because of a conflict, and
+// returns nil if an earlier attempt has suspended it.
+func (a *Actor) suspendedAnyway(ctx context.Context, s *suspended, conflict error) error {
+	got, err := a.dynamic.Resource(s.resource).Namespace(s.namespace).Get(ctx, s.name, metav1.GetOptions{})
+	a.metrics.Request("get", err)
+	if err != nil {
+		return err
+	}
+	if s.marks(got) {
+		return nil
+	}
+	return conflict
+}
+
+// marks reports whether an owner has this very mark.
+func (o *suspended) marks(x *unstructured.Unstructured) bool {
+	return x.GetAnnotations()[v1alpha1.SuspendedAnnotation] == o.mark.String()
+}
+
+// markAll writes on all pods of a group why they leave.
+func (a *Actor) markAll(ctx context.Context, x *Suspend) {
 	var marks sync.WaitGroup
 	under := make(chan struct{}, marking)
 	for i := range x.Pods {
@@ -169,16 +225,6 @@ func (a *Actor) stop(ctx context.Context, x *Suspend) (owner *suspended, why str
 		})
 	}
 	marks.Wait()
-
-	// 6. The owner is suspended, if it has not changed since it was read.
-	mark.of(x.Group)
-	mark.since = x.Since
-	err = a.setSuspended(ctx, o, &mark)
-	a.metrics.Request("suspend", err)
-	if err != nil {
-		return nil, "", err
-	}
-	return &suspended{resource: o.resource, field: o.how.Field, namespace: x.Group.Namespace, name: o.object.GetName(), mark: mark}, "", nil
 }
 
 // marking is the number of pods that are marked at once.
@@ -310,8 +356,8 @@ func (a *Actor) resumeOne(ctx context.Context, o *suspended) (over bool, err err
 	if err != nil {
 		return false, err
 	}
-	if got.GetAnnotations()[v1alpha1.SuspendedAnnotation] != o.mark.String() {
-		return true, nil
+	if !o.marks(got) {
+		return !a.now().Before(o.unsure), nil
 	}
 	owner := &owning{object: got, resource: o.resource, how: translate.Suspension{Field: o.field}}
 	if owner.flag() {

@@ -2,14 +2,17 @@ package act
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -327,6 +330,90 @@ func TestEvictedRatherThanSuspended(t *testing.T) {
 		t.Errorf("%v are evicted", names)
 	}
 	o.out.expect(t, "default/job/train not suspended")
+}
+
+// An owner that was suspended is resumed even if no answer ever said so, and its pods
+// are not evicted one by one if an answer comes to a second attempt.
+func TestSuspendedWithoutAnAnswer(t *testing.T) {
+	for name, c := range map[string]struct {
+		lost int // answers
+		want string
+	}{
+		"one answer is lost":   {1, ""},
+		"all answers are lost": {1000, "default/job/train not suspended"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				job := owner("batch/v1", "Job", "train", nil)
+				job.SetResourceVersion("7")
+				o := newOwners(t, job)
+				o.now = time.Now
+				o.pods("batch.kubernetes.io/job-name", "train", "a", "b")
+				lost, stored := c.lost, o.dynamic.(*dynamicfake.FakeDynamicClient).Tracker()
+				jobs := schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}
+				o.dynamic.(*dynamicfake.FakeDynamicClient).PrependReactor("patch", "jobs", func(a clienttesting.Action) (bool, runtime.Object, error) {
+					got, err := stored.Get(jobs, "default", "train")
+					if err != nil {
+						t.Error(err)
+					}
+					if x := got.(*unstructured.Unstructured); x.GetResourceVersion() == "7" {
+						x = x.DeepCopy()
+						x.SetResourceVersion("8")
+						x.SetLabels(map[string]string{v1alpha1.SuspendedLabel: "true"})
+						mark := suspendMark{since: startOfTime, selector: "batch.kubernetes.io/job-name=train"}
+						mark.of(train)
+						x.SetAnnotations(map[string]string{v1alpha1.SuspendedAnnotation: mark.String()})
+						_ = unstructured.SetNestedField(x.Object, true, "spec", "suspend")
+						if err := stored.Update(jobs, x, "default"); err != nil {
+							t.Error(err)
+						}
+					} else if strings.Contains(string(a.(clienttesting.PatchAction).GetPatch()), `"resourceVersion":"8"`) {
+						return false, nil, nil // it is resumed
+					}
+					if lost--; lost >= 0 {
+						return true, nil, errors.New("connection reset by peer")
+					}
+					return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "jobs"}, "train", errors.New("it has changed"))
+				})
+				o.suspend(t.Context(), leaving(job))
+				synctest.Wait()
+				if c.want == "" {
+					o.out.expect(t)
+				} else {
+					o.out.expect(t, c.want)
+				}
+				o.noPods()
+				o.resumeGone(t.Context())
+				o.out.expect(t, "default/job/train resumed")
+				if got := o.state(job, "spec", "suspend"); got != "resumed" || len(o.suspensions.list) != 0 {
+					t.Errorf("the owner is %s", got)
+				}
+			})
+		})
+	}
+}
+
+// A write without an answer may take effect a little later: the owner is looked at for as long.
+func TestSuspendedLater(t *testing.T) {
+	job := owner("batch/v1", "Job", "train", nil)
+	o := newOwners(t, job)
+	o.pods("batch.kubernetes.io/job-name", "train", "a")
+	mark := suspendMark{since: startOfTime, selector: "batch.kubernetes.io/job-name=train"}
+	mark.of(train)
+	o.suspensions.add(suspended{
+		resource: schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}, field: []string{"spec", "suspend"},
+		namespace: "default", name: "train", mark: mark, unsure: startOfTime.Add(time.Minute),
+	})
+	for _, c := range []struct {
+		at   time.Duration
+		left int
+	}{{59 * time.Second, 1}, {time.Minute, 0}} {
+		o.at = startOfTime.Add(c.at)
+		o.resumeGone(t.Context())
+		if n := len(o.suspensions.list); n != c.left {
+			t.Errorf("after %v: %d are looked at; expected %d", c.at, n, c.left)
+		}
+	}
 }
 
 // A budget lets pods go all at once that it selects, as it was last counted.
