@@ -85,6 +85,8 @@ type Config struct {
 	// Now is the clock, which must not be set; when nil, the machine's as it is when
 	// the scheduler is made, and the time that has passed since.
 	Now func() time.Time
+	// PassLimit is how long a pass may last before Run ends with an error; 0 means 5 min.
+	PassLimit time.Duration
 	// Leader configures the leases, if other instances stand by or share the cluster.
 	Leader lease.Leader
 	// Shards are the pools that one instance decides on together, as
@@ -117,7 +119,8 @@ type Scheduler struct {
 	metrics  *stats.Metrics
 
 	drive    func(context.Context) // the loop, until its context ends
-	listed   chan struct{}         // closed when all objects have been listed once
+	watchdog watchdog
+	listed   chan struct{} // closed when all objects have been listed once
 	begun    sync.Once
 	ready    chan struct{} // closed when it decides
 	metadata metadata.Interface
@@ -176,7 +179,7 @@ func New(c Config) (*Scheduler, error) {
 	s.election = lease.New(lease.Config{
 		Leader: c.Leader, Shards: c.Shards, Client: leasing, Fence: fence, Holder: tenure{s}, Log: c.Log, Now: c.Now, Requested: s.metrics.Request,
 	})
-	s.drive = s.loop
+	s.drive, s.watchdog.limit = s.loop, c.PassLimit
 	next := c.Record
 	if c.Advisor != nil {
 		s.advise = advise.New(advise.Config{Client: client, Advisor: c.Advisor, Tell: s.tellLate, Pod: s.podOf, Next: next, Log: c.Log})
@@ -201,6 +204,9 @@ func New(c Config) (*Scheduler, error) {
 func (c *Config) settle() error {
 	if c.Workers == 0 {
 		c.Workers = 64
+	}
+	if c.PassLimit == 0 {
+		c.PassLimit = 5 * time.Minute
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -248,13 +254,30 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		close(s.listed)
 		s.election.Run(ctx, stopped, cancel)
 	})
-	s.drive(ctx)
+	if err := s.guard(ctx); err != nil {
+		return err // what hangs is not waited for; the leases expire
+	}
 	s.finish(stopped)
 	leader.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
+}
+
+// guard runs the loop until its context ends, and returns an error if it is stuck.
+func (s *Scheduler) guard(ctx context.Context) error {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		s.drive(ctx)
+	}()
+	if !s.watchdog.watch(over) {
+		return nil
+	}
+	err := stuckError{s.watchdog.limit}
+	s.log.Error(err.Error(), "stacks", stacks())
+	return err
 }
 
 // tell hands an event about a failure on to the engine, if there is one by then.
@@ -334,6 +357,7 @@ func (s *Scheduler) loop(ctx context.Context) {
 	var show chan<- []act.Status // nil while there is nothing to show
 	stale := false
 	for {
+		s.watchdog.begin()
 		select {
 		case <-ctx.Done():
 			return

@@ -11,12 +11,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Handler answers for metrics (/metrics), health (/healthz: the process lives)
+// Handler answers for metrics (/metrics), health (/healthz: the loop is not stuck)
 // and readiness (/readyz: the cluster has been seen; a standby is ready too).
 func (s *Scheduler) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics.Registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		if s.watchdog.stuck.Load() {
+			http.Error(w, stuckError{s.watchdog.limit}.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte("ok\n"))
+	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		select {
 		case <-s.listed:
