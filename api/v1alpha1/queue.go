@@ -105,7 +105,41 @@ type QueueSpec struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=253
 	PriorityClasses []string `json:"priorityClasses,omitempty"`
+	// Classes lists the classes that jobs of the queue can have: HP, LP. Default: both.
+	//
+	// +listType=set
+	Classes []JobClass `json:"classes,omitempty"`
+	// Kinds lists what jobs of the queue can be: training, inference, batch, dev. Default: all.
+	//
+	// +listType=set
+	Kinds []JobKind `json:"kinds,omitempty"`
+	// MaxWalltime bounds the expected run time that jobs of the queue can give
+	// (muster.sh/walltime). A job that gives none can use the queue. Default: 0, no bound.
+	MaxWalltime Duration `json:"maxWalltime,omitempty"`
+	// Protection says whether jobs of the queue can be locked or unpreemptible. Default:
+	// Allowed.
+	//
+	// +kubebuilder:default=Allowed
+	Protection Protection `json:"protection,omitempty"`
 }
+
+// JobClass is HP or LP.
+//
+// +kubebuilder:validation:Enum=HP;LP
+type JobClass string
+
+// JobKind is what a job does.
+//
+// +kubebuilder:validation:Enum=training;inference;batch;dev
+type JobKind string
+
+// Protection is Allowed or Forbidden.
+//
+// +kubebuilder:validation:Enum=Allowed;Forbidden
+type Protection string
+
+// Values lists whether jobs can be protected.
+func (Protection) Values() []string { return []string{"Allowed", "Forbidden"} }
 
 // QueueMode is Shared or Isolated.
 //

@@ -96,6 +96,9 @@ func (t *Tables) TurnedAway(g *Group, p *Pod, a *translate.Attributes) (reason, 
 	if reason, detail := t.Queues.Blocks(t, queue, g.ID.Namespace); reason != "" {
 		return reason, detail
 	}
+	if reason, detail := t.Queues.Disallowed(queue, g, a); reason != "" {
+		return reason, detail
+	}
 	return t.Unranked(g, p, a, queue)
 }
 

@@ -20,6 +20,9 @@ const (
 	ReasonQueueNotFound = "QueueNotFound"
 	// ReasonQueueForbidden: the namespace cannot use the queue.
 	ReasonQueueForbidden = "QueueForbidden"
+	// ReasonJobForbidden: the queue does not accept jobs of that class or kind, so long, or that
+	// are locked or not preemptible.
+	ReasonJobForbidden = "JobForbidden"
 	// ReasonPriorityClassNotFound: the PriorityClass that the job names does not exist.
 	ReasonPriorityClassNotFound = "PriorityClassNotFound"
 	// ReasonPriorityClassForbidden: the job must not use the PriorityClass that it names,
@@ -27,6 +30,9 @@ const (
 	ReasonPriorityClassForbidden = "PriorityClassForbidden"
 	// ReasonMisconfigured: a label, annotation or field is not as expected.
 	ReasonMisconfigured = devices.ReasonMisconfigured
+	// ReasonTooComplex: a pod has too many terms, labels or the like, or the job has pods of
+	// too many kinds.
+	ReasonTooComplex = "TooComplex"
 	// ReasonGangUnknown: the object that defines the size of the gang cannot be read.
 	ReasonGangUnknown = "GangUnknown"
 )
