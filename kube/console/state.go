@@ -155,6 +155,8 @@ var Reasons = func() []Reason {
 		Reason{tables.ReasonQueueForbidden, "QOSNotAllowed", "The queue's namespaceSelector must admit the namespace, or the job must name another queue."},
 		Reason{tables.ReasonPriorityClassNotFound, "InvalidQOS", "The PriorityClass must be created, or the job must name another."},
 		Reason{tables.ReasonPriorityClassForbidden, "QOSNotAllowed", "The queue's priorityClasses must list the PriorityClass, or the job must name another. A label or annotation cannot name a class that begins with system-."},
+		Reason{tables.ReasonJobForbidden, "QOSNotAllowed", "The queue must accept such jobs (classes, kinds, maxWalltime, protection), or the job must name another queue."},
+		Reason{tables.ReasonTooComplex, "BadConstraints", "The pods must have fewer labels, terms or the like, as the message says, or the job must be divided."},
 		Reason{tables.ReasonMisconfigured, "BadConstraints", "The label, annotation or field must be corrected, and the job must be submitted again."},
 		Reason{tables.ReasonQuarantined, "BadConstraints", "The scheduler failed while it processed the job, which is a bug in Muster: see its log. The job must change, or be created again."},
 		Reason{Gated, "JobHeldUser", "The controllers that set the scheduling gates must remove them."},

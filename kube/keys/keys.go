@@ -141,7 +141,8 @@ func Refusal(o Labelled) error {
 }
 
 // Unknown says which labels and annotations of an object are in Muster's domain or in another scheduler's
-// and are not known, sorted, with those that may have been meant. It is empty if there are none.
+// and are not known, sorted, with those that may have been meant: the first five, for a user may write
+// thousands. It is empty if there are none.
 func Unknown(o Labelled) string {
 	wrong := map[string]bool{}
 	for _, table := range [...]map[string]string{o.GetLabels(), o.GetAnnotations()} {
@@ -157,7 +158,11 @@ func Unknown(o Labelled) string {
 		}
 	}
 	var out strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(wrong)) {
+	for i, name := range slices.Sorted(maps.Keys(wrong)) {
+		if i == 5 {
+			fmt.Fprintf(&out, "; and so are %d more", len(wrong)-i)
+			break
+		}
 		switch before := out.String(); {
 		case strings.HasSuffix(before, "?"):
 			out.WriteString(" ")

@@ -186,15 +186,3 @@ func (m *changes) shutNodes(g *tables.Group) {
 		}
 	}
 }
-
-// untoldOn reports whether a node has pods that the engine must not know.
-func (m *driver) untoldOn(n *tables.Node) bool {
-	if m.panics.untold > 0 {
-		for _, p := range n.Pods {
-			if p.Group != nil && p.Group.Quarantine != nil && p.Group.Quarantine.Untold {
-				return true
-			}
-		}
-	}
-	return false
-}

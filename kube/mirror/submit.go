@@ -44,11 +44,15 @@ func (m *driver) submit(g *tables.Group) {
 	byTask, lack := m.Roles(g, list, &kept, &job)
 	// 4. The engine may refuse the job. Then it is not scheduled, and what its pods take
 	// is subtracted from their nodes.
-	if err := m.tell(core.JobSubmitted{Job: job}); err != nil {
+	reason, err := tables.ReasonTooComplex, g.TooMany()
+	if err == nil {
+		reason, err = tables.ReasonMisconfigured, m.tell(core.JobSubmitted{Job: job})
+	}
+	if err != nil {
 		if g.Reset(); m.panics.broken {
 			return
 		}
-		g.Wait(m.Now, tables.ReasonMisconfigured, err.Error())
+		g.Wait(m.Now, reason, err.Error())
 		for _, p := range list {
 			if p.State != tables.PodWaiting { // it has what it has, all the same
 				m.outside(p, err)
@@ -128,6 +132,12 @@ func (m *driver) add(g *tables.Group, early map[*tables.Pod]bool) {
 	byTask, view := map[*tables.Task][]*tables.Pod{}, m.LookAround()
 	var order []*tables.Task
 	for _, p := range list {
+		if err := g.Full(p, view); err != nil {
+			if g.Wait(m.Now, tables.ReasonTooComplex, err.Error()); p.State != tables.PodWaiting {
+				m.outside(p, err)
+			}
+			continue
+		}
 		t := g.TaskOf(p, view)
 		if byTask[t] == nil {
 			order = append(order, t)

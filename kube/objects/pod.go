@@ -36,6 +36,7 @@ type Pod struct {
 	Never      bool   // it preempts no others
 	Request    core.Request
 	Wrong      string // what the author must change before it can run
+	TooComplex bool   // Wrong says what it has too many of
 	QuotaGate  bool   // it has our scheduling gate
 	OtherGates bool   // it has others': it is not ready
 	// Waits says that it has the Waiting condition, True; WaitingSince since when.
@@ -84,7 +85,12 @@ type Pod struct {
 
 // TrimPod cuts a pod down.
 func TrimPod(p *v1.Pod) *Pod {
+	wrong := tooComplex(p)
+	if wrong != "" {
+		p = plain(p)
+	}
 	o := &Pod{
+		Wrong: wrong, TooComplex: wrong != "",
 		ObjectMeta: trimMeta(&p.ObjectMeta),
 		Created:    p.CreationTimestamp.Time, Node: p.Spec.NodeName, Phase: p.Status.Phase, Deleting: p.DeletionTimestamp != nil,
 		Ours:   p.Spec.SchedulerName == v1alpha1.SchedulerName,
@@ -135,7 +141,7 @@ func TrimPod(p *v1.Pod) *Pod {
 func (o *Pod) readOurs(p *v1.Pod) {
 	wrong := func(err error) {
 		if err != nil && o.Wrong == "" {
-			o.Wrong = err.Error()
+			o.Wrong = short(err.Error())
 		}
 	}
 	wrong(o.Attributes.Read(p))

@@ -59,11 +59,14 @@ func TrimPodGroup(g *schedulingv1beta1.PodGroup) *PodGroup {
 
 // read applies the labels and annotations of the PodGroup.
 func (o *PodGroup) read(g *schedulingv1beta1.PodGroup) {
-	o.Attributes, o.Wrong = translate.Attributes{}, ""
-	if err := o.Attributes.Read(g); err != nil {
-		o.Wrong = err.Error()
+	said := translate.SaidBy(g)
+	if o.Attributes, o.Wrong = (translate.Attributes{}), tooLong(said); o.Wrong != "" {
+		return
 	}
-	o.Pool, o.Said = translate.PodGroupPool(g, o.Attributes.Models), translate.SaidBy(g).String()
+	if err := o.Attributes.Read(g); err != nil {
+		o.Wrong = short(err.Error())
+	}
+	o.Pool, o.Said = translate.PodGroupPool(g, o.Attributes.Models), said.String()
 }
 
 // AsRecorded returns a PodGroup, nil for a deleted one, with the values of a record.

@@ -45,13 +45,15 @@ type Index struct {
 	sorts map[sortKey]*sort
 	// by has the sorts of each namespace.
 	by map[string]map[*sort]bool
-	// having has the sorts by their value of a label, for the labels that selectors
-	// have asked for: most selectors ask for one value of one label.
-	having map[string]map[string]map[*sort]bool
-	// selected has what terms select, by name. named has it by the namespaces in which
-	// the pods may be, and under "" where they may be in any.
+	// having has the sorts by their value of a label, for the labels that selectors ask
+	// for: most selectors ask for one value of one label.
+	having map[string]*having
+	// selected has what terms select, by name. named has it by what a pod must have to be
+	// among them: no pod is compared with all that tenants select. Anywhere is how much of
+	// it may be in any namespace.
 	selected map[string]*selected
-	named    map[string]map[*selected]bool
+	named    map[place]map[*selected]bool
+	anywhere int
 	ports    map[string]*port // by name
 	// namespaces has their labels.
 	namespaces map[string]map[string]string
@@ -78,6 +80,15 @@ type selected struct {
 	terms int // how many
 }
 
+// having is the sorts by their value of one label, and how many selectors ask for it.
+type having struct {
+	by        map[string]map[*sort]bool
+	selectors int
+}
+
+// place is a namespace, "" for any, and a label with a value, both empty for any labels.
+type place struct{ namespace, key, value string }
+
 // port is a port of nodes.
 type port struct {
 	ours   int // pods of ours that take it
@@ -90,14 +101,16 @@ type wants = unique.Handle[string]
 // New returns an empty index.
 func New() *Index {
 	return &Index{
-		sorts: map[sortKey]*sort{}, by: map[string]map[*sort]bool{}, having: map[string]map[string]map[*sort]bool{},
-		selected: map[string]*selected{}, named: map[string]map[*selected]bool{}, ports: map[string]*port{},
+		sorts: map[sortKey]*sort{}, by: map[string]map[*sort]bool{}, having: map[string]*having{},
+		selected: map[string]*selected{}, named: map[place]map[*selected]bool{}, ports: map[string]*port{},
 		namespaces: map[string]map[string]string{}, budgets: map[string]map[string]*Budget{},
 	}
 }
 
-// Len returns how many kinds of pods, selectors and ports are known.
-func (x *Index) Len() int { return len(x.sorts) + len(x.selected) + len(x.ports) }
+// Len returns how many kinds of pods, selectors, labels in these and ports are known.
+func (x *Index) Len() int {
+	return len(x.sorts) + len(x.selected) + len(x.named) + len(x.having) + x.anywhere + len(x.ports)
+}
 
 // ObservePod records a pod that is new. The change is one of other pods: those that it
 // is the first to select, and those of other schedulers on a port that it is the first
@@ -143,10 +156,7 @@ func (x *Index) ForgetPod(p *Pod) {
 	for i := range p.Terms {
 		s := x.selected[p.Terms[i].Peers.Name]
 		if s.terms--; s.terms == 0 {
-			delete(x.selected, s.Name)
-			for _, n := range s.where() {
-				cut(x.named, n, s)
-			}
+			x.deselect(s)
 		}
 	}
 	for _, q := range p.Ports {
@@ -164,7 +174,7 @@ func (x *Index) ForgetPod(p *Pod) {
 func (x *Index) ObserveNamespace(name string, l map[string]string) Change {
 	x.namespaces[name] = l
 	changed := changes{}
-	if len(x.named[""]) > 0 {
+	if x.anywhere > 0 {
 		for s := range x.by[name] {
 			changed.add(s.pods)
 		}
@@ -182,8 +192,11 @@ func (x *Index) addTerm(t *translate.Term, changed changes) {
 	if s == nil {
 		s = &selected{Peers: t.Peers}
 		x.selected[s.Name] = s
-		for _, n := range s.where() {
-			put(x.named, n, s)
+		for _, at := range s.where() {
+			put(x.named, at, s)
+		}
+		if s.ByLabel {
+			x.anywhere++
 		}
 	}
 	t.Peers = s.Peers // pods of one template share it
@@ -193,8 +206,10 @@ func (x *Index) addTerm(t *translate.Term, changed changes) {
 	// The sorts that may match, from the narrowest list there is.
 	var among []map[*sort]bool
 	if key, values, ok := s.Pair(); ok {
+		by := x.with(key)
+		by.selectors++
 		for _, v := range values {
-			among = append(among, x.with(key)[v])
+			among = append(among, by.by[v])
 		}
 	} else if s.ByLabel {
 		for _, by := range x.by {
@@ -214,19 +229,36 @@ func (x *Index) addTerm(t *translate.Term, changed changes) {
 	}
 }
 
+// deselect forgets what no term selects any more.
+func (x *Index) deselect(s *selected) {
+	delete(x.selected, s.Name)
+	for _, at := range s.where() {
+		cut(x.named, at, s)
+	}
+	if s.ByLabel {
+		x.anywhere--
+	}
+	if key, _, ok := s.Pair(); ok {
+		by := x.having[key]
+		if by.selectors--; by.selectors == 0 {
+			delete(x.having, key)
+		}
+	}
+}
+
 // with returns the sorts by their value of a label.
-func (x *Index) with(key string) map[string]map[*sort]bool {
-	by := x.having[key]
-	if by == nil {
-		by = map[string]map[*sort]bool{}
-		x.having[key] = by
+func (x *Index) with(key string) *having {
+	h := x.having[key]
+	if h == nil {
+		h = &having{by: map[string]map[*sort]bool{}}
+		x.having[key] = h
 		for _, s := range x.sorts {
 			if v, ok := s.all()[key]; ok {
-				put(by, v, s)
+				put(h.by, v, s)
 			}
 		}
 	}
-	return by
+	return h
 }
 
 // file puts a pod with those that have the same labels.
@@ -238,9 +270,9 @@ func (x *Index) file(p *Pod) {
 		s.kept = x.keeps(s)
 		x.sorts[k] = s
 		put(x.by, k.namespace, s)
-		for key, by := range x.having {
-			if v, ok := s.all()[key]; ok {
-				put(by, v, s)
+		for key, v := range s.all() {
+			if h := x.having[key]; h != nil {
+				put(h.by, v, s)
 			}
 		}
 	}
@@ -253,9 +285,9 @@ func (x *Index) unfile(p *Pod) {
 		return
 	}
 	delete(x.sorts, s.sortKey)
-	for key, by := range x.having {
-		if v, ok := s.all()[key]; ok {
-			cut(by, v, s)
+	for key, v := range s.all() {
+		if h := x.having[key]; h != nil {
+			cut(h.by, v, s)
 		}
 	}
 	cut(x.by, s.namespace, s)
@@ -274,11 +306,21 @@ func (x *Index) selects(s *selected, o *sort) bool {
 }
 
 // where lists the keys of Index.named.
-func (s *selected) where() []string {
+func (s *selected) where() (list []place) {
+	namespaces := s.Namespaces
 	if s.ByLabel {
-		return []string{""}
+		namespaces = []string{""}
 	}
-	return s.Namespaces
+	key, values, ok := s.Pair()
+	if !ok {
+		values = []string{""}
+	}
+	for _, n := range namespaces {
+		for _, v := range values {
+			list = append(list, place{n, key, v})
+		}
+	}
+	return list
 }
 
 func wantsOf(p *Pod) wants {
@@ -314,14 +356,14 @@ func (c changes) sorted() Change {
 	return list
 }
 
-func put[K comparable](by map[string]map[K]bool, at string, k K) {
+func put[A, K comparable](by map[A]map[K]bool, at A, k K) {
 	if by[at] == nil {
 		by[at] = map[K]bool{}
 	}
 	by[at][k] = true
 }
 
-func cut[K comparable](by map[string]map[K]bool, at string, k K) {
+func cut[A, K comparable](by map[A]map[K]bool, at A, k K) {
 	if delete(by[at], k); len(by[at]) == 0 {
 		delete(by, at)
 	}

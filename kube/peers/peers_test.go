@@ -295,10 +295,27 @@ func TestChangesAreWhatChanged(t *testing.T) {
 		if x.Len()+len(x.by)+len(x.named) > 0 {
 			t.Fatalf("seed %d: left: %d, %d namespaces, %d selectors", seed, x.Len(), len(x.by), len(x.named))
 		}
-		for key, by := range x.having {
-			if len(by) > 0 {
-				t.Fatalf("seed %d: of label %s %d values are left", seed, key, len(by))
-			}
-		}
+	}
+}
+
+// What tenants select costs others nothing: of ten thousand selectors in all namespaces, a pod
+// is compared with those alone that ask for one of its labels.
+func TestSelectorsOfOthersCostNothing(t *testing.T) {
+	x := New()
+	for i := range 10_000 {
+		anywhere := term(fmt.Sprintf("key%d=v%d", i%100, i))
+		anywhere.NamespaceSelector = &metav1.LabelSelector{}
+		x.ObservePod(pod(t, fmt.Sprint("p", i), "", in("attacker"), func(p *v1.Pod) {
+			p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution = []v1.PodAffinityTerm{anywhere}
+		}))
+	}
+	victim := pod(t, "victim", "app=web key7=v7", in("victim"))
+	x.ObservePod(victim)
+	selecting, compared := 0, len(x.named[place{}])+len(x.named[place{"", "app", "web"}])+len(x.named[place{"", "key7", "v7"}])
+	for range x.selecting(victim) {
+		selecting++
+	}
+	if compared != 1 || selecting != 1 {
+		t.Errorf("it is compared with %d selectors, %d of them select it; expected 1 and 1", compared, selecting)
 	}
 }

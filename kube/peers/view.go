@@ -110,13 +110,21 @@ func (x *Index) Matters(p *Pod) bool {
 	return slices.ContainsFunc(p.Ports, func(q translate.Port) bool { return x.ports[q.String()].ours > 0 })
 }
 
-// selecting yields, in any order, what selects a pod.
+// selecting yields, in any order, what selects a pod: of the selectors that ask for a label with a value,
+// only those that ask for one of its own are looked at.
 func (x *Index) selecting(p *Pod) func(func(*selected) bool) {
 	return func(yield func(*selected) bool) {
 		for _, n := range []string{p.Namespace, ""} {
-			for s := range x.named[n] {
+			for s := range x.named[place{namespace: n}] {
 				if x.selects(s, p.sort) && !yield(s) {
 					return
+				}
+			}
+			for key, v := range p.sort.all() {
+				for s := range x.named[place{n, key, v}] {
+					if x.selects(s, p.sort) && !yield(s) {
+						return
+					}
 				}
 			}
 		}

@@ -196,6 +196,8 @@ func (g *Group) Unready() (reason, detail string) {
 	switch {
 	case len(list) == 0:
 		return "", ""
+	case list[0].Object.TooComplex:
+		return ReasonTooComplex, list[0].Object.Wrong
 	case list[0].Object.Wrong != "":
 		return ReasonMisconfigured, list[0].Object.Wrong
 	case list[0].Needs != nil && list[0].Needs.Reason != "":
@@ -441,25 +443,46 @@ func (g *Group) TaskOf(p *Pod, view *peers.View) *Task {
 		spec.GPU = max(spec.GPU, p.Object.Request.GPU) // of a stranded pod
 	}
 	role := cmp.Or(p.Object.Membership.Role, translate.MainRole)
-	// The first role of that name with the same needs is theirs, else the first name that is
-	// free: main, main-2, main-3.
-	name := role
-	for i := 2; ; i++ {
-		t := g.task(name)
-		if t == nil {
-			t = &Task{Name: name, role: role, Spec: spec, Around: *around}
-			g.Tasks = append(g.Tasks, t)
-			return t
-		}
+	for _, t := range g.Tasks {
 		if t.is(role, &spec, around) {
 			return t
 		}
+	}
+	// A new one has the first name that is free: main, main-2, main-3.
+	name := role
+	for i := 2; g.task(name) != nil; i++ {
 		name = fmt.Sprintf("%s-%d", role, i)
 	}
+	t := &Task{Name: name, role: role, Spec: spec, Around: *around}
+	g.Tasks = append(g.Tasks, t)
+	return t
+}
+
+// MaxTasks is the maximum number of roles of a job: kinds of pods that differ in what they
+// ask for. A pod is compared with all of them, and the search for places goes by them.
+const MaxTasks = 100
+
+// TooMany returns an error if the pods of a group are of too many kinds.
+func (g *Group) TooMany() error {
+	if len(g.Tasks) <= MaxTasks {
+		return nil
+	}
+	return errTooMany
+}
+
+var errTooMany = fmt.Errorf("the pods of the job ask for more than %d different things: expected pods that are alike, or several jobs", MaxTasks)
+
+// Full returns an error if a pod cannot join the job of a group, because it is of one kind too
+// many.
+func (g *Group) Full(p *Pod, view *peers.View) error {
+	if len(g.Tasks) < MaxTasks || slices.ContainsFunc(g.Tasks, func(t *Task) bool { return t.Takes(p, view) }) {
+		return nil
+	}
+	return errTooMany
 }
 
 func (t *Task) is(role string, spec *core.Request, around *peers.Surroundings) bool {
-	return t.role == role && around.Equal(&t.Around) && reflect.DeepEqual(&t.Spec, spec)
+	return t.role == role && t.Spec.CPUMilli == spec.CPUMilli && t.Spec.GPU == spec.GPU && around.Equal(&t.Around) && reflect.DeepEqual(&t.Spec, spec)
 }
 
 // Takes reports whether a pod of ours is alike those of the role.
@@ -493,13 +516,15 @@ func (g *Group) Spread(pods map[*Task][]*Pod) map[*Task]int {
 }
 
 // Roles adds the roles of a group to the description of its job. It returns the pods of each, and how many numbers beside
-// theirs it has: of pods that a stale gang has lost.
+// theirs it has: of pods that a stale gang has lost. It stops when there are too many roles.
 func (t *Tables) Roles(g *Group, list []*Pod, k *Kept, job *core.Job) (byTask map[*Task][]*Pod, lack map[*Task]int) {
 	view := t.LookAround()
 	byTask = map[*Task][]*Pod{}
 	for _, p := range list {
 		task := g.TaskOf(p, view)
-		byTask[task] = append(byTask[task], p)
+		if byTask[task] = append(byTask[task], p); g.TooMany() != nil {
+			return byTask, nil
+		}
 	}
 	if job.Gang && k.StaleSince > 0 {
 		lack = g.lacking(byTask)

@@ -73,3 +73,13 @@ func (t *Tables) GroupWish(g *Group) any {
 	}
 	return [...]any{pg.Min, pg.Attributes, pg.Required, pg.Whole, priority}
 }
+
+// Untold reports whether a node has pods that the engine must not know.
+func (n *Node) Untold() bool {
+	for _, p := range n.Pods {
+		if p.Group != nil && p.Group.Quarantine != nil && p.Group.Quarantine.Untold {
+			return true
+		}
+	}
+	return false
+}

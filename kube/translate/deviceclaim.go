@@ -286,7 +286,7 @@ func InNodes(s *v1.NodeSelector, r *core.Request) error { return nodeTerms(s, r)
 // AddAlternatives adds to a request that one of the alternatives must hold,
 // beside those that it has.
 func AddAlternatives(r *core.Request, any [][]core.Requirement) {
-	if r.AnyOf == nil {
+	if len(r.AnyOf) == 0 {
 		r.AnyOf = any
 		return
 	}

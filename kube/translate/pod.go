@@ -147,16 +147,18 @@ func nodeTerms(s *v1.NodeSelector, r *core.Request) error {
 		r.Selector = append(r.Selector, core.Requirement{Key: NodeName, Op: cluster.In})
 	case len(terms) == 1:
 		r.Selector = append(r.Selector, terms[0]...)
-	case r.AnyOf == nil:
-		r.AnyOf = terms
 	default:
-		r.AnyOf = product(r.AnyOf, terms)
+		AddAlternatives(r, terms)
 	}
 	return nil
 }
 
-// product joins two lists of alternatives: one of each must hold.
+// product joins two lists of alternatives: one of each must hold. Where there are more than a
+// pod may have no node fits: each list that a user adds multiplies their number.
 func product(a, b [][]core.Requirement) [][]core.Requirement {
+	if len(a)*len(b) > 500 {
+		return [][]core.Requirement{{{Key: NodeName, Op: cluster.In}}}
+	}
 	var out [][]core.Requirement
 	for _, x := range a {
 		for _, y := range b {

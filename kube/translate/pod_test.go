@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -248,6 +249,8 @@ func TestUnknownKeys(t *testing.T) {
 		{[]string{"muster.sh/Queue"}, nil, "muster.sh/Queue is unknown; did you mean muster.sh/queue?"},
 		{[]string{"muster.sh/xyz"}, []string{"muster.sh/xyz", "muster.sh/preemptable", "muster.sh/"},
 			"muster.sh/ is unknown; muster.sh/preemptable is unknown; did you mean muster.sh/preemptible? muster.sh/xyz is unknown"},
+		{many("muster.sh/x", 1000), many("muster.sh/x", 1001),
+			"muster.sh/x is unknown; muster.sh/x0 is unknown; muster.sh/x1 is unknown; muster.sh/x10 is unknown; muster.sh/x100 is unknown; and so are 996 more"},
 	} {
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{}, Annotations: map[string]string{}}}
 		for _, k := range c.labels {
@@ -259,6 +262,35 @@ func TestUnknownKeys(t *testing.T) {
 		var a Attributes
 		if _ = a.Read(p); a.Unknown != c.want { // the values are wrong, too
 			t.Errorf("%q, expected %q", a.Unknown, c.want)
+		}
+	}
+}
+
+// many are so many keys that begin alike, the first without a number.
+func many(stem string, n int) []string {
+	list := []string{stem}
+	for i := range n - 1 {
+		list = append(list, fmt.Sprint(stem, i))
+	}
+	return list
+}
+
+// Alternatives of many lists multiply: of too many, none is left, and no node fits.
+func TestAlternativesMultiply(t *testing.T) {
+	var r core.Request
+	for range 30 {
+		var list [][]core.Requirement
+		for i := range 3 {
+			list = append(list, []core.Requirement{{Key: "k", Op: cluster.In, Values: []string{fmt.Sprint(i)}}})
+		}
+		AddAlternatives(&r, list)
+		if len(r.AnyOf) > 500 {
+			t.Fatalf("there are %d alternatives", len(r.AnyOf))
+		}
+	}
+	for _, must := range r.AnyOf {
+		if !slices.ContainsFunc(must, func(q core.Requirement) bool { return q.Key == NodeName && q.Op == cluster.In && len(q.Values) == 0 }) {
+			t.Errorf("an alternative is left that a node may fulfil: %v", must)
 		}
 	}
 }

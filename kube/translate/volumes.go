@@ -69,9 +69,7 @@ func Require(r, also *core.Request) {
 	case len(also.AnyOf) == 0:
 	case len(also.AnyOf) == 1:
 		r.Selector = append(r.Selector, also.AnyOf[0]...)
-	case len(r.AnyOf) == 0:
-		r.AnyOf = also.AnyOf
 	default:
-		r.AnyOf = product(r.AnyOf, also.AnyOf)
+		AddAlternatives(r, also.AnyOf)
 	}
 }
