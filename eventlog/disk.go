@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/muster-sched/muster/internal/durable"
 )
 
 // disk writes files in a goroutine of its own, so that no caller waits for a disk
@@ -18,6 +20,8 @@ type disk struct {
 	acts chan act
 	done chan struct{}
 	busy atomic.Int64 // acts that are not done
+	// sync makes what was written durable: that a disk is full may show only then.
+	sync func(*os.File) error
 
 	mu  sync.Mutex
 	err error // since the last file was created
@@ -47,7 +51,7 @@ func makeFolder(dir string) error {
 }
 
 func newDisk(dir string, most int) *disk {
-	d := &disk{dir: dir, most: most, acts: make(chan act, backlog), done: make(chan struct{})}
+	d := &disk{dir: dir, most: most, sync: (*os.File).Sync, acts: make(chan act, backlog), done: make(chan struct{})}
 	go d.work()
 	return d
 }
@@ -74,6 +78,9 @@ func (d *disk) put(a act) bool {
 }
 
 func (d *disk) note(err error) {
+	if err == nil {
+		return
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.err == nil {
@@ -114,25 +121,31 @@ func (d *disk) close() error {
 func (d *disk) work() {
 	defer close(d.done)
 	var f *os.File
+	var synced time.Time
 	for a := range d.acts {
 		var err error
 		switch {
 		case a.create:
 			if f != nil {
+				_ = d.sync(f) // the file that begins has all that is in it
 				f.Close()
 			}
 			d.mu.Lock()
 			d.err = nil
 			d.mu.Unlock()
 			f, err = d.next()
+			synced = time.Now()
 		case a.did != nil:
 			close(a.did)
 		case f == nil:
 		case a.end:
-			err = f.Close()
+			err = errors.Join(d.sync(f), f.Close())
 			f = nil
 		default:
-			_, err = f.Write(a.data)
+			if _, err = f.Write(a.data); err == nil && time.Since(synced) >= syncEvery {
+				err = d.sync(f)
+				synced = time.Now()
+			}
 		}
 		if err != nil {
 			d.note(err)
@@ -144,9 +157,13 @@ func (d *disk) work() {
 		d.busy.Add(-1)
 	}
 	if f != nil {
-		f.Close()
+		d.note(errors.Join(d.sync(f), f.Close()))
 	}
 }
+
+// syncEvery is the time after which what was written is made durable: a machine that loses
+// its power loses no more.
+const syncEvery = 5 * time.Second
 
 // next creates the file after the last one, and removes the oldest files above the limit.
 func (d *disk) next() (*os.File, error) {
@@ -159,6 +176,9 @@ func (d *disk) next() (*os.File, error) {
 		n += files[len(files)-1]
 	}
 	f, err := os.OpenFile(filepath.Join(d.dir, name(n)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err == nil {
+		err = durable.Folder(d.dir)
+	}
 	for k := 0; err == nil && k <= len(files)-d.most; k++ {
 		if gone := os.Remove(filepath.Join(d.dir, name(files[k]))); gone != nil && !errors.Is(gone, os.ErrNotExist) {
 			err = fmt.Errorf("an old file is in the way: %w", gone)

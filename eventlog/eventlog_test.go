@@ -1,12 +1,16 @@
 package eventlog_test
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -307,6 +311,42 @@ func TestDiskFails(t *testing.T) {
 	}
 	if want := "n1 true,n2 true,n3 true,n4 false"; strings.Join(got[1:], ",") != want || !strings.HasSuffix(got[0], "gap true") {
 		t.Errorf("%v, want a gap, then %s", got, want)
+	}
+}
+
+// A disk that is full may accept data and fail only when it is to be durable. That costs
+// the recording, is told, and ends when there is room again.
+func TestDiskIsFull(t *testing.T) {
+	var full atomic.Bool
+	var said bytes.Buffer
+	now := time.Unix(0, 0)
+	dir := t.TempDir()
+	w, turn, err := eventlog.Manual(eventlog.Config{
+		Dir: dir, MaxAge: time.Hour, Now: func() time.Time { return now }, Log: slog.New(slog.NewTextHandler(&said, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventlog.FailSync(w, func() error {
+		if full.Load() {
+			return errors.New("no space left on device")
+		}
+		return nil
+	})
+	doc, _ := policy.ByName("default")
+	w.Began(0, core.Config{Policy: doc.Policy})
+	hours := func(n int) {
+		for range n {
+			w.Told(0, core.NodeAdded{Node: core.Node{Name: fmt.Sprint("n", now.Unix())}})
+			now = now.Add(2 * time.Hour)
+			turn()
+			turn()
+		}
+	}
+	hours(2)
+	full.Store(true)
+	if err := w.Close(); err == nil || !strings.Contains(err.Error(), "no space left") {
+		t.Errorf("the recording ends with %v; it said\n%s", err, &said)
 	}
 }
 

@@ -1,6 +1,8 @@
 package eventlog
 
 import (
+	"errors"
+	"os"
 	"time"
 
 	"github.com/muster-sched/muster/core"
@@ -11,6 +13,11 @@ import (
 func Manual(c Config) (w *Writer, turn func(), err error) {
 	w, err = newWriter(c, 24*time.Hour)
 	return w, func() { w.sync() }, err
+}
+
+// FailSync has the disk fail to make files durable while the function returns an error.
+func FailSync(w *Writer, fails func() error) {
+	w.disk.sync = func(f *os.File) error { return errors.Join(fails(), f.Sync()) }
 }
 
 // sync makes w write what it was told.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/muster-sched/muster/internal/durable"
 	"github.com/muster-sched/muster/workload"
 )
 
@@ -172,11 +173,15 @@ func (f *Folder) place(name string) string { return filepath.Join(f.dir, filepat
 
 // list writes the list of Muster's files, atomically.
 func (f *Folder) list(names []string) error {
-	next := f.own(written + ".new")
-	if err := os.WriteFile(next, []byte(strings.Join(names, "\n")+"\n"), 0o666); err != nil {
+	file, err := os.Create(f.own(written + ".new"))
+	if err != nil {
 		return err
 	}
-	return os.Rename(next, f.own(written))
+	_, err = file.WriteString(strings.Join(names, "\n") + "\n")
+	if err := errors.Join(err, durable.File(file)); err != nil {
+		return err
+	}
+	return errors.Join(os.Rename(file.Name(), f.own(written)), durable.Folder(f.own("")))
 }
 
 // Claim refuses, as bad input, existing files that Muster did not write, so that a run
@@ -244,7 +249,7 @@ func (f *Folder) swap() []func() error {
 	for _, name := range f.names {
 		steps = append(steps, func() error {
 			err := os.MkdirAll(filepath.Dir(f.place(name)), 0o777)
-			return errors.Join(err, os.Rename(f.aside(name), f.place(name)))
+			return errors.Join(err, os.Rename(f.aside(name), f.place(name)), durable.Folder(filepath.Dir(f.place(name))))
 		})
 	}
 	return append(steps, func() error { return f.list(f.names) })
@@ -282,7 +287,7 @@ func (f *Folder) close() error {
 	defer f.mu.Unlock()
 	var errs []error
 	for _, file := range f.files {
-		errs = append(errs, file.Close())
+		errs = append(errs, durable.File(file))
 	}
 	f.files = nil
 	return errors.Join(errs...)

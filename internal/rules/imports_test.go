@@ -33,11 +33,11 @@ var mayImport = map[string][]string{
 	"workload":    {"core", "core/cluster", "core/quota"},
 	"sim":         {"core", "workload"},
 	"sim/elastic": {"core", "core/goodput", "workload"},
-	"eventlog":    {"core", "core/cluster", "core/place", "workload"},
+	"eventlog":    {"core", "core/cluster", "core/place", "workload", "internal/durable"},
 	"replay":      {"core", "core/cluster", "core/quota", "eventlog", "workload"},
 	"metrics":     {"core", "core/frag", "core/place", "workload", "sim"},
 	"report":      {"core", "core/cluster", "core/frag", "workload", "metrics", "internal/table"},
-	"runlog":      {"core", "core/cluster", "core/frag", "core/quota", "workload", "sim", "metrics", "report"},
+	"runlog":      {"core", "core/cluster", "core/frag", "core/quota", "workload", "sim", "metrics", "report", "internal/durable"},
 	"api":         {"core", "core/cluster", "core/place", "core/quota", "workload", "api/"},
 	"snapshot":    {"core", "core/cluster", "core/frag", "workload", "api/"},
 	"advisor":     {"core", "workload", "runlog", "semantic/estimate", "semantic/extract", "semantic/history", "semantic/metadata", "semantic/redact", "internal/spelling"}, // jobs as the semantic layer's
