@@ -122,6 +122,60 @@ func TestTenantEditsWhatRuns(t *testing.T) {
 	c.gone(a)
 }
 
+// A tenant cannot have the scheduler work for long on one pod, nor use a class or a protection that its
+// queue does not accept, nor use a queue any longer when its namespace has lost the label for it. Others run.
+func TestTenantStarves(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.queue("mine", 8, func(q *v1alpha1.Queue) {
+		q.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "us"}}
+		q.Spec.PriorityClasses = []string{"low"}
+	})
+	c.queue("all", 8)
+	c.queue("strict", 8, func(q *v1alpha1.Queue) {
+		q.Spec.Classes, q.Spec.Protection = []v1alpha1.JobClass{"LP"}, "Forbidden"
+	})
+	c.labelNamespace("team", "us")
+	c.priority("high", 1000)
+	tenant := c.tenant()
+	c.schedule()
+	labels := func(n int) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			for i := range n {
+				p.Labels[fmt.Sprintf("muster.sh/unknown-%d", i)] = "v"
+			}
+		}
+	}
+	c.createAs(tenant,
+		pod("labels", in("all"), labels(20_000)),
+		pod("terms", in("all"), func(p *v1.Pod) {
+			p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{}}
+			for i := range 1000 {
+				p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution = append(p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, v1.PodAffinityTerm{
+					TopologyKey: v1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{fmt.Sprint("k", i): "v"}}, NamespaceSelector: &metav1.LabelSelector{},
+				})
+			}
+		}),
+		pod("high", asks(1), in("mine"), note(v1alpha1.PriorityClassAnnotation, "high")),
+		pod("hp", asks(1), in("strict")),
+		pod("locked", asks(1), in("strict"), note(v1alpha1.ClassAnnotation, "LP"), note(v1alpha1.LockedAnnotation, "true")),
+		pod("lp", asks(1), in("strict"), note(v1alpha1.ClassAnnotation, "LP")),
+		pod("mine", asks(1), in("mine")))
+	c.bound("mine", "lp")
+	c.waits("hp", tables.ReasonJobForbidden, "class HP")
+	c.waits("locked", tables.ReasonJobForbidden, "locked")
+	c.waits("labels", tables.ReasonTooComplex, "labels")
+	c.waits("terms", tables.ReasonTooComplex, "terms")
+	c.waits("high", tables.ReasonPriorityClassForbidden, "mine")
+	_, err := admin.CoreV1().Namespaces().Patch(ctx(), c.namespace, types.MergePatchType, []byte(`{"metadata": {"labels": {"team": null}}}`), metav1.PatchOptions{})
+	c.must(err)
+	c.createAs(tenant, pod("late", asks(1), in("mine")))
+	c.waits("late", tables.ReasonQueueForbidden, "mine")
+	c.create(pod("other", asks(1), in("all")))
+	c.bound("other")
+	c.unbound("labels", "terms", "high", "late")
+}
+
 // A tenant's pod is Muster's whoever is said to have made it, a tenant names no class
 // of the system, and what it puts on a node by itself has what its spec asks for.
 func TestTenantClaims(t *testing.T) {

@@ -147,8 +147,11 @@ func TestDefaultValues(t *testing.T) {
 		"ClusterRole muster-queue-viewer", "ClusterRole muster-scheduler", "ClusterRole muster-schedulingpolicy-editor",
 		"ClusterRole muster-schedulingpolicy-viewer", "ClusterRole muster-topology-editor",
 		"ClusterRole muster-topology-viewer", "ClusterRole muster-viewer", "ClusterRoleBinding muster-scheduler",
-		"Deployment muster-scheduler", "PodDisruptionBudget muster-scheduler", "Role muster-scheduler",
-		"RoleBinding muster-scheduler", "Service muster-metrics", "ServiceAccount muster",
+		"Deployment muster-scheduler", "FlowSchema muster-leases", "FlowSchema muster-scheduler", "NetworkPolicy muster-scheduler",
+		"PodDisruptionBudget muster-scheduler", "PriorityLevelConfiguration muster-leases", "PriorityLevelConfiguration muster-scheduler",
+		"Role muster-scheduler", "RoleBinding muster-scheduler", "Service muster-metrics", "ServiceAccount muster",
+		"ValidatingAdmissionPolicy muster-scheduler", "ValidatingAdmissionPolicy muster-tenants",
+		"ValidatingAdmissionPolicyBinding muster-scheduler", "ValidatingAdmissionPolicyBinding muster-tenants",
 	}
 	if got := names(all); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
@@ -223,6 +226,9 @@ func TestWithoutOptions(t *testing.T) {
 	all := renderObjects(t, map[string]any{
 		"replicaCount": 1, "leaderElection": off, "podDisruptionBudget": off,
 		"metrics":        map[string]any{"service": off},
+		"admission":      map[string]any{"scheduler": off, "tenants": off},
+		"flowControl":    off,
+		"networkPolicy":  off,
 		"rbac":           map[string]any{"create": false, "people": false},
 		"serviceAccount": map[string]any{"create": false, "name": "given"},
 	})
@@ -294,7 +300,7 @@ func TestSchedulerRoleIsLeast(t *testing.T) {
 		{"patch", "scheduling.k8s.io", "podgroups/status"}, {"watch", "resource.k8s.io", "resourceslices"},
 		{"patch", "resource.k8s.io", "resourceclaims/status"}, {"patch", "resource.k8s.io", "resourceclaims/binding"},
 		{"watch", "policy", "poddisruptionbudgets"}, {"patch", "batch", "jobs"}, {"watch", "muster.sh", "queues"},
-		{"patch", "muster.sh", "queues/status"}, {"patch", "events.k8s.io", "events"},
+		{"update", "muster.sh", "queues/status"}, {"patch", "", "events"},
 		{"list", "", "pods"}, {"get", "apps", "deployments"}, {"get", "apps", "replicasets"}, {"watch", "storage.k8s.io", "csinodes"},
 		{"watch", "resource.k8s.io", "devicetaintrules"}, {"get", "scheduling.sigs.k8s.io", "podgroups"},
 		{"update", "muster.sh", "ledgers"}, {"delete", "muster.sh", "ledgers"},
