@@ -214,7 +214,7 @@ func TestDefaults(t *testing.T) {
 	policy := parse(t, "SchedulingPolicy", "p", "{}")
 	all["Queue"].admit(t, queue, nil)
 	all["SchedulingPolicy"].admit(t, policy, nil)
-	if spec := queue["spec"].(map[string]any); spec["mode"] != "Shared" || spec["weight"] != int64(1) || spec["priority"] != int64(0) || spec["fairBetween"] != "None" || len(spec) != 4 {
+	if spec := queue["spec"].(map[string]any); spec["mode"] != "Shared" || spec["weight"] != int64(1) || spec["priority"] != int64(0) || spec["fairBetween"] != "None" || spec["protection"] != "Allowed" || len(spec) != 5 {
 		t.Errorf("queue %v", spec)
 	}
 	if spec := policy["spec"].(map[string]any); spec["base"] != "default" || len(spec) != 1 {

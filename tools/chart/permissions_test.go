@@ -40,6 +40,8 @@ var needs = []need{
 	{"get", "", "nodes", "act/replicas.go", "Nodes().Get("},
 	{"get", "apps", "replicasets", "act/replicas.go", "ReplicaSets(namespace).Get("},
 	{"get", "apps", "deployments", "act/move.go", "Deployments(x.Namespace).Get("},
+	{"get", "apps", "daemonsets statefulsets", "act/gang.go", "a.dynamic.Resource(resource).Namespace(namespace).Get("}, // owners above a pod
+	{"get", "batch", "cronjobs", "act/gang.go", "a.dynamic.Resource(resource).Namespace(namespace).Get("},
 	{"get", "scheduling.k8s.io", "podgroups", "act/report.go", "groups.Get("},
 	{"get", "resource.k8s.io", "resourceclaims", "act/claims.go", "claims.Get("},
 
@@ -70,11 +72,11 @@ var needs = []need{
 	{"get", "", "pods/log", "recovery/recovery.go", "GetLogs("},  // rbac.recovery
 }
 
-// owners are the kinds of owners that a file of kube/translate lists, as resources with
-// their groups.
+// owners are the kinds of owners that a file below kube/ lists, as resources with their
+// groups.
 func owners(t *testing.T, file string) (list [][2]string) {
 	t.Helper()
-	for _, m := range regexp.MustCompile(`\{Group: "([a-z0-9.-]+)", Kind: "(\w+)"\}:(.*)`).FindAllStringSubmatch(source(t, "translate/"+file), -1) {
+	for _, m := range regexp.MustCompile(`\{Group: "([a-z0-9.-]+)", Kind: "(\w+)"\}:(.*)`).FindAllStringSubmatch(source(t, file), -1) {
 		if !strings.Contains(m[3], "{PodLabel:") { // which cannot be suspended
 			list = append(list, [2]string{m[1], strings.ToLower(m[2]) + "s"})
 		}
@@ -111,11 +113,11 @@ func TestLeastPrivilege(t *testing.T) {
 		}
 		add(n.verbs, n.group, n.resources, n.file)
 	}
-	for _, o := range owners(t, "suspend.go") {
-		add("get list patch", o[0], o[1], "suspend.go")
+	for _, o := range owners(t, "translate/suspend.go") {
+		add("get list patch", o[0], o[1], "translate/suspend.go")
 	}
-	for _, o := range owners(t, "size.go") {
-		add("get", o[0], o[1], "size.go")
+	for _, o := range owners(t, "owners/gangs.go") {
+		add("get", o[0], o[1], "owners/gangs.go")
 	}
 	all := renderObjects(t, map[string]any{"rbac": map[string]any{"recovery": true, "evictionCounts": true}})
 	granted := map[string]bool{}
