@@ -12,7 +12,7 @@ import (
 var mayBeZero = []string{
 	"seed", "port", "from", "min-duration", "window-from", // where things begin, and any port
 	"start-delay", "hand-over", "evict-grace", "comm-share", "spread-cost", "gpu-jobs-use", "tracked", "settle", // a simulated world without them
-	"dwell", "stall", "beta-down", // a monitor without them
+	"wait", "calm", "stall", // a monitor without them
 	"replace-timeout", "timeout", // no waiting, and no end of it
 	"gpus-per-node", "gpus-per-task", // of muster submit: a job without GPUs
 }

@@ -6,6 +6,9 @@
 // executed. It is 1 if none waits. The paper takes the means over the requests that end in a window;
 // in 300 ms few end, so here both sums are over the window: all time that any request was present,
 // and all that was executed.
+//
+// The paper switches at one threshold. Here there has to be a reason that is worth a switch: waiting
+// that adds up before the policy is Throughput, a calm time before it is Latency again.
 package monitor
 
 import "fmt"
@@ -25,40 +28,46 @@ const (
 // Config are the parameters.
 type Config struct {
 	Window Time // W
-	// Up is the ratio from which on the policy is Throughput (the paper's beta), Down the one up to
-	// which it is Latency again; between them it stays. The paper has no second one: Down == Up.
-	Up, Down float64
-	// Dwell is the least time between two decisions to switch. 0 is none, as in the paper.
-	Dwell Time
+	// Beta is the ratio below which a window is calm.
+	Beta float64
+	// Wait is how much waiting beyond Beta has to add up, with no calm window between, before the
+	// policy is Throughput. 0 is one window that is not calm, as in the paper.
+	Wait Time
+	// Calm is for how long windows have to be calm, one after the other, before the policy is Latency again. 0 is
+	// one window, as in the paper.
+	Calm Time
 	// Stall is how long the workers take to agree on a switch, once no iteration is under way.
 	Stall Time
 }
 
-// Default are the paper's window and threshold, and a hysteresis of our own.
-var Default = Config{Window: 300e6, Up: 1.5, Down: 1.2, Dwell: 1500e6, Stall: 30e6}
+// Default has a hysteresis of our own: a switch there and back stalls for some 100 ms with the iterations that it ends, so
+// as much waiting has to come first. The paper has a window of 300 ms, a beta of 1.5, and no hysteresis.
+var Default = Config{Window: 100e6, Beta: 1.1, Wait: 100e6, Calm: 800e6, Stall: 30e6}
 
 // Check reports the first field that is out of its range.
 func (c *Config) Check() error {
 	switch {
 	case c.Window <= 0:
 		return fmt.Errorf("window: expected more than 0; found %d ns", c.Window)
-	case !(c.Up >= 1 && c.Up <= 1e6):
-		return fmt.Errorf("beta: expected at least 1; found %g", c.Up)
-	case !(c.Down >= 0 && c.Down <= c.Up):
-		return fmt.Errorf("beta down: expected from 0 to beta; found %g", c.Down)
-	case c.Dwell < 0 || c.Stall < 0:
-		return fmt.Errorf("dwell and stall: expected at least 0; found %d and %d ns", c.Dwell, c.Stall)
+	case !(c.Beta >= 1 && c.Beta <= 1e6):
+		return fmt.Errorf("beta: expected at least 1; found %g", c.Beta)
+	case c.Wait < 0 || c.Calm < 0 || c.Stall < 0:
+		return fmt.Errorf("wait, calm and stall: expected at least 0; found %d, %d and %d ns", c.Wait, c.Calm, c.Stall)
 	}
 	return nil
 }
 
-// MostSwitches is the largest number of switches in any time of this length: decisions are at ends of windows, and
-// the dwell time apart.
-func (c *Config) MostSwitches(span Time) int { return 1 + int(span/max(c.Window, c.Dwell)) }
+// MostSwitches is the largest number of switches in any time of this length: before each switch back to
+// Latency there is a calm time without a switch, and at most one switch to Throughput between two of those.
+func (c *Config) MostSwitches(span Time) int {
+	return 2 + 2*int(span/max(2*c.Window, c.Calm+c.Window))
+}
 
 // MostStalled bounds the harm of switching: in any time of this length all switches together
 // keep requests from starting iterations for no longer. iteration is the longest that an iteration
-// takes. With a dwell time D the share of the time approaches (Stall + iteration) / D.
+// takes. The share of the time approaches 2 (Stall + iteration) / (Calm + Window). And as each switch to
+// Throughput comes after waiting of at least Wait, the switches keep requests for no longer than 2 (Stall + iteration) / Wait of the
+// time that they waited.
 func (c *Config) MostStalled(span, iteration Time) Time {
 	return Time(c.MostSwitches(span)) * (c.Stall + iteration)
 }
@@ -67,36 +76,36 @@ func (c *Config) MostStalled(span, iteration Time) Time {
 // they executed, each summed over requests.
 type Window struct{ Present, Executed Time }
 
-// ratio is 1 of a window without requests.
-func (w Window) ratio() float64 {
-	if w.Present == 0 {
-		return 1
-	}
-	return float64(w.Present) / float64(max(1, w.Executed))
+// beyond is the waiting beyond a ratio; below 0 a window is calm, and one without requests is too.
+func (w Window) beyond(beta float64) (waiting Time, calm bool) {
+	x := w.Present - Time(beta*float64(w.Executed))
+	return x, x < 0 || w.Present == 0
 }
 
 // Monitor is the state.
 type Monitor struct {
-	config   Config
-	policy   Policy
-	switched Time
-	ever     bool
+	config Config
+	policy Policy
+	calm   Time // how long windows have been calm
+	wait   Time // the waiting that added up
 }
 
 // New returns a monitor; the config must pass [Config.Check].
 func New(c Config) *Monitor { return &Monitor{config: c} }
 
-// Close ends a window at a time, and returns the policy from then on. Times do not go back.
-func (m *Monitor) Close(now Time, w Window) Policy {
-	want := m.policy
-	switch r := w.ratio(); {
-	case r >= m.config.Up:
-		want = Throughput
-	case r <= m.config.Down:
-		want = Latency
+// Close ends a window, and returns the policy from then on.
+func (m *Monitor) Close(w Window) Policy {
+	waiting, calm := w.beyond(m.config.Beta)
+	if calm {
+		m.calm, m.wait = m.calm+m.config.Window, 0
+	} else {
+		m.calm, m.wait = 0, m.wait+waiting
 	}
-	if want != m.policy && (!m.ever || now-m.switched >= m.config.Dwell) {
-		m.policy, m.switched, m.ever = want, now, true
+	switch {
+	case calm && m.calm >= m.config.Calm:
+		m.policy = Latency
+	case !calm && m.wait >= m.config.Wait:
+		m.policy = Throughput
 	}
 	return m.policy
 }

@@ -6,53 +6,75 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A burst moves the ratio over the upper threshold, its end below the lower one; between them the
-// policy stays, and the dwell time keeps it for longer.
+// Waiting adds up until it is worth a switch, and a calm window forgets it. The policy changes back only after
+// calm windows that follow each other.
 func TestHysteresis(t *testing.T) {
-	m := New(Config{Window: 100, Up: 1.5, Down: 1.2, Dwell: 250, Stall: 30})
+	m := New(Config{Window: 100, Beta: 1.2, Wait: 50, Calm: 200, Stall: 30})
 	for i, c := range []struct {
 		present, executed Time
 		want              Policy
 	}{
 		{100, 100, Latency},
-		{149, 100, Latency},
-		{150, 100, Throughput}, // at 300
-		{130, 100, Throughput}, // between the thresholds
-		{100, 100, Throughput}, // low, but the dwell time is not over
-		{120, 100, Latency},    // at 600
-		{300, 100, Latency},    // high, but the dwell time is not over
-		{0, 0, Latency},        // no request
-		{90, 0, Throughput},    // present, and none executes
-		{0, 0, Throughput},
-		{0, 0, Throughput},
+		{150, 100, Latency},    // 30 beyond
+		{119, 100, Latency},    // calm
+		{150, 100, Latency},    // 30
+		{140, 100, Throughput}, // and 20
+		{110, 100, Throughput}, // calm
+		{130, 100, Throughput}, // and not
+		{110, 100, Throughput},
+		{100, 100, Latency}, // calm twice
+		{90, 0, Throughput}, // present, and none executes
+		{0, 0, Throughput},  // no request is calm
 		{0, 0, Latency},
 	} {
-		if got := m.Close(Time(i+1)*100, Window{c.present, c.executed}); got != c.want {
+		if got := m.Close(Window{c.present, c.executed}); got != c.want {
 			t.Errorf("window %d: policy %d, want %d", i+1, got, c.want)
 		}
 	}
 }
 
-// Whatever the windows measure, in any span the switches are at most as many as the bound says.
+// Without wait and calm the policy follows each window, as in the paper.
+func TestWithoutHysteresis(t *testing.T) {
+	m := New(Config{Window: 100, Beta: 1.5})
+	for i, present := range []Time{149, 150, 149, 200} {
+		if got, want := m.Close(Window{present, 100}), Policy(i%2); got != want {
+			t.Errorf("window %d: policy %d, want %d", i+1, got, want)
+		}
+	}
+}
+
+// Whatever the windows measure, in any span the switches are at most as many as the bound says, some windows
+// come near it, and each switch to throughput has its waiting before it.
 func TestSwitchesAreBounded(t *testing.T) {
+	reached := false
 	rapid.Check(t, func(t *rapid.T) {
-		c := Config{Window: Time(rapid.IntRange(1, 50).Draw(t, "window")), Up: 1.1, Down: 1.1, Dwell: Time(rapid.IntRange(0, 200).Draw(t, "dwell")), Stall: 30}
+		c := Config{Window: Time(rapid.IntRange(1, 50).Draw(t, "window")), Beta: 1.2, Wait: Time(rapid.IntRange(0, 5).Draw(t, "wait")), Calm: Time(rapid.IntRange(0, 200).Draw(t, "calm")), Stall: 30}
 		m := New(c)
 		var switched []Time
-		was := Latency
+		was, waited, up := Latency, Time(0), 0
 		for i := range 100 {
-			now := Time(i+1) * c.Window
-			p := m.Close(now, Window{Time(rapid.IntRange(0, 3).Draw(t, "present")), Time(rapid.IntRange(0, 3).Draw(t, "executed"))})
+			w := Window{Time(rapid.IntRange(0, 3).Draw(t, "present")), Time(rapid.IntRange(0, 3).Draw(t, "executed"))}
+			waited += max(0, w.Present-w.Executed)
+			p := m.Close(w)
 			if p != was {
-				switched, was = append(switched, now), p
+				switched, was = append(switched, Time(i+1)*c.Window), p
+				up += int(p)
 			}
+		}
+		if waited < Time(up)*c.Wait {
+			t.Fatalf("%d switches to throughput after waiting of %d ns; each comes after %d", up, waited, c.Wait)
 		}
 		for i := range switched {
 			for j := i; j < len(switched); j++ {
-				if span := switched[j] - switched[i]; j-i+1 > c.MostSwitches(span) {
+				span := switched[j] - switched[i]
+				if j-i+1 > c.MostSwitches(span) {
 					t.Fatalf("%d switches in %d ns; at most %d", j-i+1, span, c.MostSwitches(span))
 				}
+				reached = reached || j-i+1 >= c.MostSwitches(span)-1 && j > i+4
 			}
 		}
 	})
+	if !reached {
+		t.Error("no windows come near the bound: it is too wide")
+	}
 }

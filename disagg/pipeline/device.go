@@ -46,6 +46,7 @@ type launch struct {
 	kernel       int
 	at           rank
 	left         int64 // work, in units of 1/parts nanoseconds
+	counted      Time  // work that the monitor counted in earlier windows
 	ready, start Time
 }
 
@@ -121,6 +122,7 @@ type transfer struct {
 	at              rank
 	takes           Time
 	ready, start    Time
+	counts          Time // what the monitor counted in earlier windows
 	counted, landed bool // a kernel waits for it; it has arrived
 }
 

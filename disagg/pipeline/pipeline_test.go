@@ -52,7 +52,7 @@ func random(t *rapid.T) *Spec {
 		s.Policies = append(s.Policies, policy)
 	}
 	if rapid.Bool().Draw(t, "monitored") {
-		s.Monitor = &monitor.Config{Window: 100, Up: 1.5, Down: 1.2, Dwell: monitor.Time(rapid.IntRange(0, 500).Draw(t, "dwell")), Stall: 50}
+		s.Monitor = &monitor.Config{Window: 100, Beta: 1.2, Wait: monitor.Time(rapid.IntRange(0, 100).Draw(t, "wait")), Calm: monitor.Time(rapid.IntRange(0, 500).Draw(t, "calm")), Stall: 50}
 	}
 	now := Time(0)
 	for range rapid.IntRange(1, 12).Draw(t, "requests") {
@@ -93,7 +93,7 @@ func TestAudited(t *testing.T) {
 func TestSwitchesAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := random(t)
-		s.Monitor = &monitor.Config{Window: 60, Up: 1.1, Down: 1.1, Dwell: monitor.Time(rapid.IntRange(0, 400).Draw(t, "dwell least")), Stall: 40}
+		s.Monitor = &monitor.Config{Window: 60, Beta: 1.1, Calm: monitor.Time(rapid.IntRange(0, 400).Draw(t, "calm least")), Stall: 40}
 		r, err := Run(s)
 		if err != nil {
 			t.Fatal(err)
@@ -239,4 +239,29 @@ func TestTheAuditFinds(t *testing.T) {
 			t.Errorf("%s: the audit finds nothing", name)
 		}
 	}
+}
+
+// A lone request takes as long on groups of kernels as on the kernels, under any of the plans.
+func TestGroups(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := random(t)
+		s.Monitor, s.Requests = nil, s.Requests[:1]
+		s.Policies = s.Policies[:1]
+		all := s.Policies[0].Plans
+		small, plans := Group(s.Problem, all)
+		for i := range all {
+			var ended [2]Time
+			for n, spec := range []*Spec{{Problem: s.Problem}, {Problem: small}} {
+				spec.Policies, spec.Requests, spec.Concurrent = []Policy{{Plans: [][]int{[][][]int{all, plans}[n][i]}, InFlight: 1}}, s.Requests, 1
+				r, err := Run(spec)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ended[n] = r.End
+			}
+			if ended[0] != ended[1] {
+				t.Fatalf("plan %d: kernels end at %d, groups at %d", i, ended[0], ended[1])
+			}
+		}
+	})
 }

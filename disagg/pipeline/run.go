@@ -291,7 +291,7 @@ func (s *simulation) rank(r *request, class int) rank {
 func (s *simulation) kernelEnded(l *launch, g int) {
 	r := l.r
 	work := s.prog.work[l.kernel][g]
-	s.account(r, work)
+	s.account(r, work, l.counted)
 	if total := s.total(r); total > 0 {
 		s.progress += float64(work) / float64(total)
 	}
@@ -321,10 +321,10 @@ func (s *simulation) kernelEnded(l *launch, g int) {
 	s.drained()
 }
 
-// account counts time that a request executed.
-func (s *simulation) account(r *request, t Time) {
+// account counts time that a request executed; some was counted in earlier windows.
+func (s *simulation) account(r *request, t, counted Time) {
 	s.result.Requests[r.number].Executed += t
-	s.executed += t
+	s.executed += t - counted
 }
 
 // total is the work of a whole request on its plan.
@@ -393,7 +393,7 @@ func (s *simulation) landed(g int) {
 	}
 	t.landed = true
 	if !s.spec.Problem.Edges[t.edge].Next {
-		s.account(t.r, t.takes)
+		s.account(t.r, t.takes, t.counts)
 	}
 	if t.counted {
 		to := s.prog.p.Edges[t.edge].To

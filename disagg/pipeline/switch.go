@@ -13,10 +13,27 @@ func (s *simulation) presence() {
 	s.presentAt = s.now
 }
 
+// underway counts what kernels and transfers that have not ended did in this window.
+func (s *simulation) underway() {
+	for g := range s.gpus {
+		s.gpus[g].advance(s.now)
+		for _, l := range s.gpus[g].resident {
+			done := s.prog.work[l.kernel][g] - Time((max(0, l.left)+parts-1)/parts)
+			s.executed += done - l.counted
+			l.counted = done
+		}
+		if t := s.ports[g].carrying; t != nil && !s.spec.Problem.Edges[t.edge].Next {
+			s.executed += s.now - t.start - t.counts
+			t.counts = s.now - t.start
+		}
+	}
+}
+
 // window ends a window of the monitor, and begins a switch if it says so.
 func (s *simulation) window() {
 	s.presence()
-	chosen := s.watch.Close(s.now, monitor.Window{Present: s.present, Executed: s.executed})
+	s.underway()
+	chosen := s.watch.Close(monitor.Window{Present: s.present, Executed: s.executed})
 	s.present, s.executed = 0, 0
 	s.schedule(s.now+s.spec.Monitor.Window, windowEnds, 0)
 	if s.target < 0 && int(chosen) != s.policy {
