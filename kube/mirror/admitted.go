@@ -73,7 +73,7 @@ func (m *changes) keepRecord(p *tables.Pod) {
 	}
 	if (o.Record != o.Said || o.GroupRecord != group) && !p.Recording {
 		p.Recording = true
-		m.acts.record = append(m.acts.record, act.Record{Pod: p.Ref(), Said: translate.Recorded(o.Said, group)})
+		m.acts.Record = append(m.acts.Record, act.Record{Pod: p.Ref(), Said: translate.Recorded(o.Said, group)})
 	}
 }
 
@@ -87,7 +87,7 @@ func (m *changes) recorded(uid types.UID) {
 // tellPod publishes an event on a pod, if this instance is responsible for it.
 func (m *changes) tellPod(p *tables.Pod, reason, message string) {
 	if m.Shards.Held[m.Whose(p)] {
-		m.acts.warn = append(m.acts.warn, act.Warning{Pod: p.Ref(), Reason: reason, Message: message})
+		m.acts.Warn = append(m.acts.Warn, act.Warning{Pod: p.Ref(), Reason: reason, Message: message})
 	}
 }
 
@@ -97,7 +97,7 @@ func (m *changes) warn(g *tables.Group) {
 		return
 	}
 	for _, p := range tables.InOrder(g.Loose, func(p *tables.Pod) bool { return p.State == tables.PodWaiting && m.UnknownKeys(g, p) != "" }) {
-		m.acts.warn = append(m.acts.warn, act.Warning{Pod: p.Ref(), Reason: tables.UnknownKey, Message: m.UnknownKeys(g, p)})
+		m.acts.Warn = append(m.acts.Warn, act.Warning{Pod: p.Ref(), Reason: tables.UnknownKey, Message: m.UnknownKeys(g, p)})
 		g.Warned = true
 		return
 	}

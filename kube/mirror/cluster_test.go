@@ -102,15 +102,15 @@ func (y *toy) see(pods ...*v1.Pod) {
 // evicted.
 func (y *toy) pass() ([]tables.Binding, []tables.Eviction) {
 	a := y.decide(y.now)
-	if asked := slices.Clone(a.ask); len(asked) > 0 {
-		y.done()
+	if asked := slices.Clone(a.Ask); len(asked) > 0 {
+		y.acts.Drop()
 		for _, g := range asked {
 			y.asked(g.ID, &owners.Gang{}, nil) // owners of pods say nothing
 		}
 		a = y.decide(y.now)
 	}
-	bind, evict := append([]tables.Binding(nil), a.bind...), append([]tables.Eviction(nil), a.evict...)
-	y.done()
+	bind, evict := append([]tables.Binding(nil), a.Bind...), append([]tables.Eviction(nil), a.Evict...)
+	y.acts.Drop()
 	return bind, evict
 }
 

@@ -18,7 +18,7 @@ func (m *driver) devicesChanged(c devices.Change) {
 	for _, w := range c.Warnings {
 		m.log.Warn("cannot use the GPUs of a node", "node", w.Node, "why", w.Why)
 	}
-	m.acts.release = append(m.acts.release, c.Release...)
+	m.acts.Release = append(m.acts.Release, c.Release...)
 	for _, name := range c.Nodes {
 		m.nodeDirty(name)
 	}

@@ -433,11 +433,11 @@ func TestClaimInFlight(t *testing.T) {
 		d.asker(name, 1)
 	}
 	acts := d.m.decide(d.m.Now)
-	if len(acts.bind) != 1 || acts.bind[0].Of.Object.Name != "one" {
+	if len(acts.Bind) != 1 || acts.Bind[0].Of.Object.Name != "one" {
 		t.Fatalf("%+v", acts)
 	}
-	uid := acts.bind[0].Of.Object.UID
-	d.m.done()
+	uid := acts.Bind[0].Of.Object.UID
+	d.m.acts.Drop()
 	d.gone("one")
 	d.on("two>")
 	d.m.bound(uid, false, true)

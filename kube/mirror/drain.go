@@ -32,7 +32,7 @@ func (m *driver) sweepDraining() {
 		p.Moves = true
 		x := m.MoveOf(p, p.Object.Move.Request)
 		x.Found = true
-		m.acts.move = append(m.acts.move, x)
+		m.acts.Move = append(m.acts.Move, x)
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.draining)) {
 		n := m.draining[name]
@@ -41,7 +41,7 @@ func (m *driver) sweepDraining() {
 			return m.MayLeave(p) && m.Locked(p) && (p.Stayed == nil || *p.Stayed != request)
 		}) {
 			p.Stayed = &request
-			m.acts.stay = append(m.acts.stay, act.Stay{Pod: p.Ref(), Reason: v1alpha1.MovingLocked, Message: translate.LockedMessage(request)})
+			m.acts.Stay = append(m.acts.Stay, act.Stay{Pod: p.Ref(), Reason: v1alpha1.MovingLocked, Message: translate.LockedMessage(request)})
 		}
 		for _, p := range tables.InOrder(n.Pods, m.MustLeave) {
 			if !m.MustLeave(p) {
@@ -66,7 +66,7 @@ func (m *changes) leaveDrained(p *tables.Pod, n *tables.Node) {
 	p.Moves = true
 	x := m.MoveOf(p, n.Object.Drain.Request)
 	x.Replace = m.Replaced(p, n.Object.Drain)
-	m.acts.move = append(m.acts.move, x)
+	m.acts.Move = append(m.acts.Move, x)
 }
 
 func drainedWhy(n *tables.Node) string { return fmt.Sprintf("node %s is drained", n.Object.Name) }
@@ -99,7 +99,7 @@ func (m *changes) countsAgain() {
 	for uid, x := range m.uncounted {
 		p := m.Pods[uid]
 		if p == nil && m.Shards.Held[m.Shards.Rest] || p != nil && p.State == tables.PodBound && !p.Moves && m.Shards.Held[m.Whose(p)] {
-			m.acts.count = append(m.acts.count, x)
+			m.acts.Count = append(m.acts.Count, x)
 			delete(m.uncounted, uid)
 		}
 	}

@@ -51,28 +51,28 @@ func (w *world) leave() []string {
 	w.now = w.now.Add(time.Second)
 	acts := w.m.decide(core.Time(w.now.UnixNano()))
 	var out []string
-	for _, x := range acts.move {
+	for _, x := range acts.Move {
 		if x.Replace {
 			out = append(out, ">"+x.Name)
 		} else {
 			out = append(out, x.Name)
 		}
 	}
-	for _, e := range acts.evict {
+	for _, e := range acts.Evict {
 		out = append(out, "!"+e.Of.Object.Name)
 	}
-	for _, x := range acts.stay {
+	for _, x := range acts.Stay {
 		out = append(out, "="+x.Name)
 	}
-	for _, s := range acts.suspend {
+	for _, s := range acts.Suspend {
 		for _, e := range s.Evict {
 			out = append(out, "!!"+e.Of.Object.Name)
 		}
 	}
-	if len(acts.bind) > 0 {
-		w.t.Errorf("%d pods are bound", len(acts.bind))
+	if len(acts.Bind) > 0 {
+		w.t.Errorf("%d pods are bound", len(acts.Bind))
 	}
-	w.m.done()
+	w.m.acts.Drop()
 	slices.Sort(out)
 	return out
 }
@@ -283,12 +283,12 @@ func TestMovingPodThatIsBeingBound(t *testing.T) {
 	w.node("n", "r1")
 	w.pod("a", replica)
 	w.now = w.now.Add(time.Second)
-	for _, g := range w.m.decide(core.Time(w.now.UnixNano())).ask {
+	for _, g := range w.m.decide(core.Time(w.now.UnixNano())).Ask {
 		w.answer(g)
 	}
-	w.m.done()
-	b := w.m.decide(core.Time(w.now.UnixNano())).bind[0]
-	w.m.done()
+	w.m.acts.Drop()
+	b := w.m.decide(core.Time(w.now.UnixNano())).Bind[0]
+	w.m.acts.Drop()
 	owner := w.pods["default/a"].OwnerReferences[0]
 	w.pod("a", func(p *v1.Pod) {
 		p.Spec.NodeName = b.Node

@@ -77,7 +77,7 @@ func (m *driver) rebuild() error {
 		m.startOver(g)
 		g.Dirty = false
 		if m.Ours(g) && g.Inherits() {
-			m.acts.report = append(m.acts.report, g.ClearReports(m.PodGroupOf(g))...)
+			m.acts.Report = append(m.acts.Report, g.ClearReports(m.PodGroupOf(g))...)
 		}
 		groups = append(groups, g)
 	}
@@ -99,7 +99,7 @@ func (m *driver) rebuild() error {
 //     which changes groups again.
 //  4. The engine decides, and its decisions become acts.
 //  5. Shards with no act in flight are handed over.
-func (m *driver) decide(now core.Time) *acts {
+func (m *driver) decide(now core.Time) *tables.Acts {
 	m.Now = max(m.Now, now)
 	if m.engine == nil {
 		return &m.acts
@@ -134,7 +134,7 @@ func (m *driver) decide(now core.Time) *acts {
 	var decisions []core.Decision
 	if !m.guarded(nil, func() { decisions = m.engine.Decide(m.Now) }) {
 		if m.outdated {
-			m.acts.wake = m.Now // at once, with an engine that is built again
+			m.acts.Wake = m.Now // at once, with an engine that is built again
 		}
 		for _, p := range requested {
 			p.Asked = "" // the next engine receives the requests
@@ -155,7 +155,7 @@ func (m *driver) decide(now core.Time) *acts {
 	}
 	for _, ev := range m.after {
 		m.mustTell(ev)
-		m.acts.wake = min(m.acts.wake, m.Now+core.Second) // for what waits for those places
+		m.acts.Wake = min(m.acts.Wake, m.Now+core.Second) // for what waits for those places
 	}
 	m.after = m.after[:0]
 	// The engine decided on what pods needed before: what another needs, now that these
@@ -164,7 +164,7 @@ func (m *driver) decide(now core.Time) *acts {
 		m.volumesChanged(m.Storage.ObservePod(p.UsesVolumes()))
 	}
 	m.placed = m.placed[:0]
-	m.acts.wake = min(m.acts.wake, m.engineWakes)
+	m.acts.Wake = min(m.acts.Wake, m.engineWakes)
 	m.handOver()
 	return &m.acts
 }
@@ -276,7 +276,7 @@ func (m *driver) send(g *tables.Group, pods []*tables.Pod, places []core.Placeme
 		if len(b.Of.Volumes.Unbound) > 0 {
 			m.provide(b)
 		} else {
-			m.acts.bind = append(m.acts.bind, b)
+			m.acts.Bind = append(m.acts.Bind, b)
 		}
 	}
 	g.InFlight += len(pods)
@@ -330,22 +330,13 @@ func (m *changes) evict(d *core.Decision) {
 		case !p.InFlight:
 			list = append(list, p.Cause)
 		case p.Withheld != nil:
-			m.acts.wake = m.Now // nothing was sent yet: the next pass gives the binding up
+			m.acts.Wake = m.Now // nothing was sent yet: the next pass gives the binding up
 		}
 	}
 	if g.Gang() && !restarts && g.Broken((*tables.Pod).Runs) {
 		g.Draining, g.Broke = true, d.Op == core.Requeue
 	}
 	m.sendOff(g, list)
-}
-
-// done drops the acts, which have been handed over.
-func (m *changes) done() {
-	a := &m.acts
-	*a = acts{
-		bind: a.bind[:0], evict: a.evict[:0], suspend: a.suspend[:0], move: a.move[:0], stay: a.stay[:0], count: a.count[:0], choose: a.choose[:0],
-		ask: a.ask[:0], release: a.release[:0], report: a.report[:0], standby: a.standby[:0], warn: a.warn[:0], record: a.record[:0], wake: core.Never,
-	}
 }
 
 // Engine is the part of the engine that the mirror uses.

@@ -101,10 +101,10 @@ func TestMoveByRestart(t *testing.T) {
 	s.pod("train-1-0", noted(v1alpha1.MoveAnnotation, "p now of=2"))
 	s.now = s.now.Add(1e9)
 	a := s.m.decide(core.Time(s.now.UnixNano()))
-	if len(a.suspend) != 1 || len(a.suspend[0].Evict) != 2 || a.suspend[0].Evict[0].Reason != "Moving" {
-		t.Fatalf("suspended: %+v", a.suspend)
+	if len(a.Suspend) != 1 || len(a.Suspend[0].Evict) != 2 || a.Suspend[0].Evict[0].Reason != "Moving" {
+		t.Fatalf("suspended: %+v", a.Suspend)
 	}
-	s.m.done()
+	s.m.acts.Drop()
 	s.gone("train-0-0")
 	s.gone("train-1-0")
 	s.generation++
@@ -132,10 +132,10 @@ func TestMoveByRestartRefused(t *testing.T) {
 			s.pod("train-0-0", noted(v1alpha1.MoveAnnotation, c.to))
 			s.now = s.now.Add(1e9)
 			a := s.m.decide(core.Time(s.now.UnixNano()))
-			if len(a.stay) != 1 || !strings.Contains(a.stay[0].Message, c.want) || len(a.suspend)+len(a.evict) > 0 {
-				t.Errorf("told: %+v; %d leave", a.stay, len(a.suspend)+len(a.evict))
+			if len(a.Stay) != 1 || !strings.Contains(a.Stay[0].Message, c.want) || len(a.Suspend)+len(a.Evict) > 0 {
+				t.Errorf("told: %+v; %d leave", a.Stay, len(a.Suspend)+len(a.Evict))
 			}
-			s.m.done()
+			s.m.acts.Drop()
 		})
 	}
 }

@@ -34,10 +34,10 @@ func TestPodThatWasNotEvicted(t *testing.T) {
 	y.see(p, done)
 	y.start()
 	counted := func() (names []string) {
-		for _, x := range y.decide(y.now).count {
+		for _, x := range y.decide(y.now).Count {
 			names = append(names, x.Name)
 		}
-		y.done()
+		y.acts.Drop()
 		slices.Sort(names)
 		return names
 	}
@@ -81,10 +81,10 @@ func TestEvictingAnnotationAlone(t *testing.T) {
 			w.on("a>n")
 			w.pod("a", func(p *v1.Pod) { p.Annotations[v1alpha1.EvictingAnnotation] = "true" })
 			acts := w.m.decide(w.m.Now + core.Second)
-			if len(acts.count) != c.want {
-				t.Errorf("%d are given the finalizer, want %d", len(acts.count), c.want)
+			if len(acts.Count) != c.want {
+				t.Errorf("%d are given the finalizer, want %d", len(acts.Count), c.want)
 			}
-			w.m.done()
+			w.m.acts.Drop()
 		})
 	}
 }

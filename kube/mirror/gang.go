@@ -63,7 +63,7 @@ func (m *changes) blocked(g *tables.Group) (reason, detail string) {
 	case len(g.Objects) > 0 && g.Says == nil:
 		if !g.Asking {
 			g.Asking = true
-			m.acts.ask = append(m.acts.ask, g)
+			m.acts.Ask = append(m.acts.Ask, g)
 		}
 		return tables.ReasonGangUnknown, g.Objects[0].String() + " has not been observed yet"
 	}
@@ -91,7 +91,7 @@ func (m *changes) blocked(g *tables.Group) (reason, detail string) {
 	}
 	// 6. A start that failed is not tried again at once.
 	if m.Now < g.NotBefore {
-		m.acts.wake = min(m.acts.wake, g.NotBefore)
+		m.acts.Wake = min(m.acts.Wake, g.NotBefore)
 		m.later = append(m.later, g)
 		return core.BackOff.String(), fmt.Sprintf("%d failed starts; the next attempt is at %s", g.Failures, translate.Clock(g.NotBefore))
 	}
@@ -112,7 +112,7 @@ func (m *changes) collecting(g *tables.Group) string {
 		since = g.Waiting.Since
 	}
 	if m.Now < since+g.Patience {
-		m.acts.wake = min(m.acts.wake, since+g.Patience)
+		m.acts.Wake = min(m.acts.Wake, since+g.Patience)
 		m.later = append(m.later, g)
 		return fmt.Sprintf("%s; at %s the existing pods start without the others", detail, translate.Clock(since+g.Patience))
 	}

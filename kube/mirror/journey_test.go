@@ -30,7 +30,7 @@ func TestJourneyOfAGang(t *testing.T) {
 	for i, b := range bind {
 		y.now += core.Second
 		y.decide(y.now)
-		y.done()
+		y.acts.Drop()
 		y.bound(b.Of.Object.UID, true, false)
 		if i == 0 {
 			y.ends(gang[0], v1.PodRunning)
@@ -41,7 +41,7 @@ func TestJourneyOfAGang(t *testing.T) {
 	}
 	y.now += core.Second
 	y.decide(y.now)
-	y.done()
+	y.acts.Drop()
 	y.ends(gang[1], v1.PodRunning)
 	y.ends(gang[1], v1.PodRunning)
 	at := func(s int) time.Time { return time.Unix(startOfTime.Unix()+int64(s), 0) }

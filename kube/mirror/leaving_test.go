@@ -21,11 +21,11 @@ func (w *world) pass() (evicted []string) {
 	w.t.Helper()
 	w.now = w.now.Add(time.Second)
 	acts := w.m.decide(core.Time(w.now.UnixNano()))
-	for _, e := range acts.evict {
+	for _, e := range acts.Evict {
 		evicted = append(evicted, e.Of.Object.Name)
 	}
-	binds := slices.Clone(acts.bind)
-	w.m.done()
+	binds := slices.Clone(acts.Bind)
+	w.m.acts.Drop()
 	for i := range binds {
 		w.bind(&binds[i])
 	}
@@ -135,15 +135,15 @@ func TestEvictionOfRefusedPod(t *testing.T) {
 	w.pod("a")
 	w.now = w.now.Add(time.Second)
 	w.m.decide(core.Time(w.now.UnixNano()))
-	w.m.done()
+	w.m.acts.Drop()
 	p := w.m.Pods[w.pods["default/a"].UID]
 	p.Group.Shard, p.State, p.Cause = 3, tables.PodLeaving, tables.Eviction{Of: p, Reason: core.MemberLost.String()}
 	w.m.outside(p, errors.New("the node is lost"))
 	w.m.bound(p.Object.UID, true, false)
-	if len(w.m.acts.evict) != 1 {
-		t.Fatalf("%d evictions, expected 1", len(w.m.acts.evict))
+	if len(w.m.acts.Evict) != 1 {
+		t.Fatalf("%d evictions, expected 1", len(w.m.acts.Evict))
 	}
-	if x := w.m.acts.evict[0].Value(tables.Notice{Grace: 60}); x.Shard != 3 {
+	if x := w.m.acts.Evict[0].Value(tables.Notice{Grace: 60}); x.Shard != 3 {
 		t.Errorf("it is evicted for shard %d, expected 3", x.Shard)
 	}
 }

@@ -51,7 +51,7 @@ func (m *changes) sendOff(g *tables.Group, list []tables.Eviction) {
 		m.suspend(g, list)
 		return
 	}
-	m.acts.evict = append(m.acts.evict, list...)
+	m.acts.Evict = append(m.acts.Evict, list...)
 }
 
 // sweepLost evicts the pods on lost nodes:
@@ -62,7 +62,7 @@ func (m *changes) sendOff(g *tables.Group, list []tables.Eviction) {
 //     empty node costs nothing.
 func (m *driver) sweepLost() {
 	look := m.Lost.Look(m.Now)
-	m.acts.wake = min(m.acts.wake, look.Wake)
+	m.acts.Wake = min(m.acts.Wake, look.Wake)
 	switch {
 	case look.Changed && look.Outage:
 		m.log.Warn("no node is ready: pods of lost nodes are not evicted")
@@ -82,7 +82,7 @@ func (m *driver) sweepLost() {
 		if len(leaving) > 0 {
 			ok, at := m.Lost.Turn(name, m.Now)
 			if !ok {
-				m.acts.wake = min(m.acts.wake, at)
+				m.acts.Wake = min(m.acts.Wake, at)
 				continue
 			}
 		}

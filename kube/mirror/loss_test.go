@@ -82,9 +82,9 @@ func TestFailedMember(t *testing.T) {
 		}
 		y.podGone(gang[1].UID)
 		a := y.decide(y.now)
-		wake := a.wake
-		y.done()
-		if len(a.bind) > 0 || wake == core.Never || y.Pods["g-0-again"].Group.Waiting.Reason != core.BackOff.String() {
+		wake := a.Wake
+		y.acts.Drop()
+		if len(a.Bind) > 0 || wake == core.Never || y.Pods["g-0-again"].Group.Waiting.Reason != core.BackOff.String() {
 			t.Fatalf("starts at once, or never: %s", y.Pods["g-0-again"].Group.Waiting.Reason)
 		}
 		y.now = wake
@@ -124,8 +124,8 @@ func TestStaleGang(t *testing.T) {
 			y.see(another(gang[0], "g-0-again"))
 		}
 		a := y.decide(y.now)
-		wake := a.wake
-		y.done()
+		wake := a.Wake
+		y.acts.Drop()
 		for uid, p := range y.Pods {
 			if p.InFlight {
 				y.bound(uid, true, false)
@@ -314,10 +314,10 @@ func TestLostNode(t *testing.T) {
 	y.node("b", 8)
 	y.now += core.Second
 	a := y.decide(y.now)
-	if len(a.evict) > 0 || a.wake != since+core.Time(y.Lost.Config.After) {
-		t.Fatalf("%v leave, wakes after %v", evicted(a.evict), (a.wake - since).Seconds())
+	if len(a.Evict) > 0 || a.Wake != since+core.Time(y.Lost.Config.After) {
+		t.Fatalf("%v leave, wakes after %v", evicted(a.Evict), (a.Wake - since).Seconds())
 	}
-	y.done()
+	y.acts.Drop()
 
 	gang[0].DeletionTimestamp = new(metav1.NewTime(startOfTime)) // another client was faster
 	gang[0].Spec.NodeName = "a"
@@ -458,11 +458,11 @@ func TestRateOfLostNodes(t *testing.T) {
 		began, first, last, n := y.now, core.Never, core.Never, 0
 		for n < len(c.lost) {
 			a := y.decide(y.now)
-			if n += len(a.evict); len(a.evict) > 0 {
+			if n += len(a.Evict); len(a.Evict) > 0 {
 				first, last = min(first, y.now-began), y.now-began
 			}
-			wake := a.wake
-			y.done()
+			wake := a.Wake
+			y.acts.Drop()
 			if wake == core.Never || wake-began > 24*3600*core.Second {
 				break
 			}

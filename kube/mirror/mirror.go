@@ -14,7 +14,7 @@
 //	move.go drain.go restart.go        who moves to another node, or leaves one that is drained
 //	standby.go                         who lends GPUs, and is told that they are its own again
 //	loss.go overcommit.go              who leaves nodes that are lost, and GPUs given twice
-//	suspend.go acts.go                 what is to be written to the API
+//	suspend.go                         what is to be written to the API
 //	outcomes.go                        what became of it
 //	quarantine.go unread.go            what a panic costs: of the engine, and while an object is read
 //	shards.go                          how shards are taken and given up
@@ -78,7 +78,7 @@ type changes struct {
 	log     *slog.Logger
 	metrics *stats.Metrics
 	traced  func(*tables.Journey) // called for each job that runs for the first time; nil for none
-	acts    acts
+	acts    tables.Acts
 
 	dirty      []*tables.Group         // to be brought up to date before the next decision
 	later      []*tables.Group         // to be brought up to date when their pause is over
@@ -141,7 +141,7 @@ type Config struct {
 // New returns a mirror that has observed nothing. It decides from when it takes a shard.
 func New(c Config) *Mirror {
 	m := &Mirror{driver: driver{newEngine: newEngine, record: c.Record, failures: c.Failures, changes: changes{
-		Tables: tables.New(c.Policy, c.Levels), log: c.Log, metrics: c.Metrics, traced: c.Traced, acts: acts{wake: core.Never},
+		Tables: tables.New(c.Policy, c.Levels), log: c.Log, metrics: c.Metrics, traced: c.Traced, acts: tables.Acts{Wake: core.Never},
 		dirtyNodes: map[string]*tables.Node{}, draining: map[string]*tables.Node{}, moving: map[types.UID]*tables.Pod{}, asked: map[types.UID]*tables.Pod{},
 		resting: map[types.UID]*tables.Pod{}, transfers: map[types.UID]*tables.Pod{}, uncounted: map[types.UID]act.Pod{}, returning: map[*tables.Group]bool{}, restarting: map[*tables.Group]restart{},
 		arrived: map[string]*tables.Node{},
@@ -191,8 +191,8 @@ func (m *Mirror) Memory() act.Acts {
 
 // Acts returns what is to be written since it was called last, and when to decide again.
 func (m *changes) Acts() (todo act.Acts, wake core.Time) {
-	todo, wake = m.acts.values(m.Notice()), m.acts.wake
-	m.done()
+	todo, wake = m.acts.Values(m.Notice()), m.acts.Wake
+	m.acts.Drop()
 	return todo, wake
 }
 

@@ -37,7 +37,7 @@ func (m *driver) migrate(d *core.Decision) bool {
 	}
 	x := m.MoveOf(p, request)
 	x.Replace, x.Why, x.To = true, d.Reason.String(), d.Pods[0].Node
-	m.acts.move = append(m.acts.move, x)
+	m.acts.Move = append(m.acts.Move, x)
 	p.Moves, p.Transfer = true, &tables.Transfer{To: d.Pods[0]}
 	m.transfers[p.Object.UID] = p
 	return true
@@ -65,7 +65,7 @@ func (m *driver) bindDoubles() {
 		}
 		if n := m.Nodes[p.Transfer.To.Node]; n == nil || !n.Known || n.Told.Cordoned {
 			m.failMove(p)
-			m.acts.wake = m.Now // the double waits for another place
+			m.acts.Wake = m.Now // the double waits for another place
 			continue
 		}
 		m.send(p.Group, []*tables.Pod{o}, []core.Placement{p.Transfer.To}, core.Placed)
@@ -185,5 +185,5 @@ func (m *driver) restartAt(g *tables.Group, pods []*tables.Pod) error {
 
 // refuse says on a pod that it is not moved as a user asked.
 func (m *changes) refuse(p *tables.Pod, why string) {
-	m.acts.stay = append(m.acts.stay, act.Stay{Pod: p.Ref(), Reason: v1alpha1.MovingRefused, Message: translate.RefusedMove(why, p.Asked)})
+	m.acts.Stay = append(m.acts.Stay, act.Stay{Pod: p.Ref(), Reason: v1alpha1.MovingRefused, Message: translate.RefusedMove(why, p.Asked)})
 }

@@ -42,8 +42,8 @@ func mobile(p *v1.Pod) { p.Annotations[v1alpha1.MobilityAnnotation] = "replaceab
 // pass is world.settle, which keeps what is to be moved, and what is said on pods.
 func (s *service) pass() {
 	s.t.Helper()
-	s.onActs = func(a *acts) {
-		s.moves, s.stay = append(s.moves, a.move...), append(s.stay, a.stay...)
+	s.onActs = func(a *tables.Acts) {
+		s.moves, s.stay = append(s.moves, a.Move...), append(s.stay, a.Stay...)
 	}
 	s.settle()
 }

@@ -205,8 +205,8 @@ func TestLevelsFromLabels(t *testing.T) {
 	}
 	y.now += core.Second
 	a := y.decide(y.now)
-	wake := a.wake
-	y.done()
+	wake := a.Wake
+	y.acts.Drop()
 	if y.Topologies.Names() != "zone, node, hbd" || wake != y.now-core.Second+60*core.Second {
 		t.Fatalf("levels %s, wakes in %v", y.Topologies.Names(), wake-y.now)
 	}

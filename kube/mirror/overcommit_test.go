@@ -27,9 +27,9 @@ func (w *world) yielded() string {
 	w.t.Helper()
 	w.now = w.now.Add(time.Second)
 	acts := w.m.decide(core.Time(w.now.UnixNano()))
-	defer w.m.done()
+	defer w.m.acts.Drop()
 	var names []string
-	for _, e := range acts.evict {
+	for _, e := range acts.Evict {
 		if e.Reason != causeOvercommitted {
 			w.t.Errorf("%s leaves for %s: %s", e.Of.Object.Name, e.Reason, e.Message)
 		}

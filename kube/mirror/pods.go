@@ -301,7 +301,7 @@ func (m *driver) bound(uid types.UID, ok, gone bool) {
 	case ok && p.State == tables.PodLeaving:
 		// The pod was evicted while its binding was in flight. Only now is there something to
 		// evict.
-		m.acts.evict = append(m.acts.evict, p.Cause)
+		m.acts.Evict = append(m.acts.Evict, p.Cause)
 	case gone:
 		m.podOver(p)
 	case ok || p.State == tables.PodBound:
@@ -354,7 +354,7 @@ func (m *changes) answered(p *tables.Pod) {
 		m.boundAll(g)
 	}
 	if g.InFlight--; g.InFlight == 0 && m.Ours(g) && (g.Native || g.Reported.Reason != "" || p.Object.Waits) {
-		m.acts.report = append(m.acts.report, g.ClearReports(m.PodGroupOf(g))...)
+		m.acts.Report = append(m.acts.Report, g.ClearReports(m.PodGroupOf(g))...)
 	}
 }
 

@@ -120,7 +120,7 @@ func (m *driver) panicked(g *tables.Group, v any) {
 	m.panics.count++
 	m.metrics.Quarantined(m.panics.count)
 	if list := tables.InOrder(g.Pods, func(*tables.Pod) bool { return true }); len(list) > 0 && !g.Waits() { // else: a condition
-		m.acts.warn = append(m.acts.warn, act.Warning{Pod: list[0].Ref(), Reason: tables.ReasonQuarantined, Message: g.Quarantine.Message})
+		m.acts.Warn = append(m.acts.Warn, act.Warning{Pod: list[0].Ref(), Reason: tables.ReasonQuarantined, Message: g.Quarantine.Message})
 	}
 }
 
@@ -148,7 +148,7 @@ func (m *driver) confine(g *tables.Group) bool {
 	}
 	detail := q.Message
 	if q.Changed {
-		m.acts.wake = min(m.acts.wake, q.Until)
+		m.acts.Wake = min(m.acts.Wake, q.Until)
 		m.later = append(m.later, g)
 		detail = fmt.Sprintf("%s; it has changed, and the next attempt is at %s because it failed before", q.Message, translate.Clock(q.Until))
 	}

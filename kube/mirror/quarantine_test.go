@@ -210,11 +210,11 @@ func TestManyInQuarantine(t *testing.T) {
 	before, now := b.builds, w.m.Now
 	for {
 		acts := w.m.decide(now)
-		for i := range acts.bind {
-			w.bind(&acts.bind[i])
+		for i := range acts.Bind {
+			w.bind(&acts.Bind[i])
 		}
-		again := acts.wake <= now
-		w.m.done()
+		again := acts.Wake <= now
+		w.m.acts.Drop()
 		if !again {
 			break
 		}
@@ -242,7 +242,7 @@ func TestQuarantineOfAJobThatIsEdited(t *testing.T) {
 				if how == "made again" {
 					w.gone("bad")
 					w.m.decide(core.Time(w.now.UnixNano())) // it is seen to be gone
-					w.m.done()
+					w.m.acts.Drop()
 				}
 				w.pod("bad", func(p *v1.Pod) { p.Annotations[v1alpha1.CheckpointIntervalAnnotation] = fmt.Sprintf("%ds", second+60) })
 				good := fmt.Sprint("good", second)
@@ -252,9 +252,9 @@ func TestQuarantineOfAJobThatIsEdited(t *testing.T) {
 				w.now = began.Add(time.Duration(second)*time.Second + time.Second/2) // whatever pods were made since
 				for again := true; again; {
 					acts := w.m.decide(core.Time(w.now.UnixNano()))
-					binds := slices.Clone(acts.bind)
-					again = acts.wake <= core.Time(w.now.UnixNano())
-					w.m.done()
+					binds := slices.Clone(acts.Bind)
+					again = acts.Wake <= core.Time(w.now.UnixNano())
+					w.m.acts.Drop()
 					for i := range binds {
 						w.bind(&binds[i])
 					}

@@ -50,8 +50,8 @@ func TestQueueChangeKeepsPlans(t *testing.T) {
 			w.now = w.now.Add(time.Hour)
 			w.pod("high", whole, inQueue("q"), ofClass(high))
 			pass := func() int {
-				defer w.m.done()
-				return len(w.m.decide(core.Time(w.now.UnixNano())).evict)
+				defer w.m.acts.Drop()
+				return len(w.m.decide(core.Time(w.now.UnixNano())).Evict)
 			}
 			if n := pass(); n != 1 {
 				t.Fatalf("%d pods are evicted, expected low", n)

@@ -424,32 +424,32 @@ func (s *story) decide() {
 			touched[act.Node] = append(touched[act.Node], s.object(act.Of))
 		}
 	}
-	for i := 0; i < len(acts.bind); {
-		from, g := i, acts.bind[i].Of.Group
-		for ; i < len(acts.bind) && acts.bind[i].Of.Group == g; i++ {
-			s.send(&acts.bind[i])
-			if before[acts.bind[i].Of.Object.UID] {
+	for i := 0; i < len(acts.Bind); {
+		from, g := i, acts.Bind[i].Of.Group
+		for ; i < len(acts.Bind) && acts.Bind[i].Of.Group == g; i++ {
+			s.send(&acts.Bind[i])
+			if before[acts.Bind[i].Of.Object.UID] {
 				continue // it was placed when its volume was asked for
 			}
-			touched[acts.bind[i].Node] = append(touched[acts.bind[i].Node], s.object(acts.bind[i].Of))
+			touched[acts.Bind[i].Node] = append(touched[acts.Bind[i].Node], s.object(acts.Bind[i].Of))
 		}
 		// Of a gang of which some pods are over, the rest may start.
 		// Some may have been placed before, when a volume was asked for.
-		late := slices.ContainsFunc(acts.bind[from:i], func(b tables.Binding) bool { return before[b.Of.Object.UID] })
+		late := slices.ContainsFunc(acts.Bind[from:i], func(b tables.Binding) bool { return before[b.Of.Object.UID] })
 		if !late && g.Gang() && g.Count("", (*tables.Pod).Runs) == i-from && !slices.Contains(g.Slots, nil) && g.Broken((*tables.Pod).Runs) {
 			s.t.Errorf("gang %s starts with fewer than its minimum: %d of %v", g.Job, i-from, g.Roles)
 		}
 		for k := from; k < i; k++ {
-			if before[acts.bind[k].Of.Object.UID] {
+			if before[acts.Bind[k].Of.Object.UID] {
 				continue
 			}
 			with := map[*v1.Pod]bool{}
-			for _, b := range acts.bind[from:i] {
-				with[s.object(b.Of)] = b.Of.Task != acts.bind[k].Of.Task
+			for _, b := range acts.Bind[from:i] {
+				with[s.object(b.Of)] = b.Of.Task != acts.Bind[k].Of.Task
 			}
-			if why := s.forbids(s.object(acts.bind[k].Of), acts.bind[k].Node, with); why != "" {
+			if why := s.forbids(s.object(acts.Bind[k].Of), acts.Bind[k].Node, with); why != "" {
 				s.show()
-				s.t.Fatalf("%s is bound to %s: %s", acts.bind[k].Of.Object.Name, acts.bind[k].Node, why)
+				s.t.Fatalf("%s is bound to %s: %s", acts.Bind[k].Of.Object.Name, acts.Bind[k].Node, why)
 			}
 		}
 	}
@@ -459,7 +459,7 @@ func (s *story) decide() {
 			s.t.Fatalf("%s: %s", n, why)
 		}
 	}
-	for _, e := range acts.evict {
+	for _, e := range acts.Evict {
 		s.leaving[e.Of.Object.Name] = true
 		if e.Of.Group == nil {
 			continue // the engine refused it where it is
@@ -471,11 +471,11 @@ func (s *story) decide() {
 			}
 		}
 	}
-	for _, c := range slices.Clone(acts.choose) {
+	for _, c := range slices.Clone(acts.Choose) {
 		s.choose(c)
 	}
-	said := slices.Clone(acts.standby)
-	s.m.done()
+	said := slices.Clone(acts.Standby)
+	s.m.acts.Drop()
 	s.told(said)
 }
 

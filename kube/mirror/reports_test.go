@@ -23,7 +23,7 @@ func (w *world) says(name string, after time.Duration) []act.Report {
 	w.now = w.now.Add(after)
 	w.m.decide(core.Time(w.now.UnixNano()))
 	list := w.m.reports.Report(w.m.engine, w.m.Pods[w.pods["default/"+name].UID].Group)
-	w.m.done()
+	w.m.acts.Drop()
 	return list
 }
 
@@ -87,11 +87,11 @@ func TestUnknownKeysAreTold(t *testing.T) {
 		t.Helper()
 		var got []string
 		acts := w.m.decide(core.Time(w.now.UnixNano()))
-		for _, x := range acts.warn {
+		for _, x := range acts.Warn {
 			got = append(got, x.Name+": "+x.Message)
 		}
-		binds := slices.Clone(acts.bind)
-		w.m.done()
+		binds := slices.Clone(acts.Bind)
+		w.m.acts.Drop()
 		for i := range binds {
 			w.bind(&binds[i])
 		}

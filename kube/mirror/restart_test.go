@@ -51,12 +51,12 @@ func oneGPU(name, gpus string) *objects.Pod {
 // given decides and returns the GPUs of the one pod that is bound.
 func given(t *testing.T, m *Mirror) string {
 	t.Helper()
-	defer m.done()
+	defer m.acts.Drop()
 	acts := m.decide(m.Now)
-	if len(acts.bind) != 1 {
-		t.Fatalf("%d pods are bound; want 1", len(acts.bind))
+	if len(acts.Bind) != 1 {
+		t.Fatalf("%d pods are bound; want 1", len(acts.Bind))
 	}
-	return acts.bind[0].Annotations[v1alpha1.GPUsAnnotation]
+	return acts.Bind[0].Annotations[v1alpha1.GPUsAnnotation]
 }
 
 // A request of an earlier scheduler may take effect after a new one has decided

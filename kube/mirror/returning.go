@@ -103,7 +103,7 @@ func (m *driver) await(g *tables.Group) {
 	}
 	if m.Now < r.Until {
 		m.later = append(m.later, g)
-		m.acts.wake = min(m.acts.wake, r.Until)
+		m.acts.Wake = min(m.acts.Wake, r.Until)
 		return
 	}
 	m.log.Info("pods that restart elsewhere did not come back in time: their places are free", "job", g.Job, "pods", len(r.Vacant))

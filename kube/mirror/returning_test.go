@@ -25,7 +25,7 @@ type training struct {
 
 func newTraining(t *testing.T, with ...change[*v1.Pod]) *training {
 	s := &training{world: newWorld(t, func(p *core.Policy) { p.Preempt.MinRuntime = 0 })}
-	s.onActs = func(a *acts) { s.stopped = s.stopped || len(a.suspend) > 0 }
+	s.onActs = func(a *tables.Acts) { s.stopped = s.stopped || len(a.Suspend) > 0 }
 	for _, node := range []string{"n", "o"} {
 		s.node(node, "r1")
 		s.pod("on-"+node, asking(v1alpha1.GPUResource, "6"), at(node))
@@ -227,7 +227,7 @@ func TestWhoRestarts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newTraining(t, c.with)
 			left := false
-			s.onActs = func(a *acts) { left = left || len(a.suspend)+len(a.evict) > 0 }
+			s.onActs = func(a *tables.Acts) { left = left || len(a.Suspend)+len(a.Evict) > 0 }
 			s.pod("big", asking(v1alpha1.GPUResource, "8"))
 			if s.settle(); left != c.restarts {
 				t.Errorf("it restarts: %v, expected %v", left, c.restarts)
@@ -253,12 +253,12 @@ func TestReplicaRestarts(t *testing.T) {
 	w.gone("on-o")
 	w.pod("big", asking(v1alpha1.GPUResource, "8"))
 	w.now = w.now.Add(time.Second)
-	list := w.m.decide(core.Time(w.now.UnixNano())).evict
+	list := w.m.decide(core.Time(w.now.UnixNano())).Evict
 	if len(list) != 1 || list[0].Reason != core.Consolidation.String() || !strings.Contains(list[0].Message, "starts again") {
 		t.Fatalf("evicted: %+v", list)
 	}
 	old := list[0].Of.Object.Name
-	w.m.done()
+	w.m.acts.Drop()
 	to := map[string]string{"n": "o", "o": "n"}[w.pods["default/"+old].Spec.NodeName]
 	w.pod("c", replica, saves, asking(v1alpha1.GPUResource, "2"))
 	w.on("c>", "big>")

@@ -251,8 +251,8 @@ func TestGangObjectIsAskedOnce(t *testing.T) {
 	asked := 0
 	for _, name := range []string{"a", "b", "c"} {
 		w.pod(name, noted("scheduling.k8s.io/group-name", "g"))
-		asked += len(w.m.decide(w.m.Now + 1).ask)
-		w.m.done()
+		asked += len(w.m.decide(w.m.Now + 1).Ask)
+		w.m.acts.Drop()
 	}
 	if asked != 1 {
 		t.Errorf("it is asked %d times; expected once", asked)
@@ -273,7 +273,7 @@ func TestGangObjectIsAskedOnce(t *testing.T) {
 		t.Error("it is asked again, though no pod has come")
 	}
 	w.pod("d", noted("scheduling.k8s.io/group-name", "g"))
-	if got := len(w.m.decide(w.m.Now + 1).ask); got != 1 {
+	if got := len(w.m.decide(w.m.Now + 1).Ask); got != 1 {
 		t.Errorf("for the next pod it is asked %d times; expected once", got)
 	}
 }

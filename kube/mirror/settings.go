@@ -63,7 +63,7 @@ func (m *driver) watchLabels() {
 		return
 	}
 	again, at := m.Topologies.Suggest(m.Now)
-	if m.acts.wake = min(m.acts.wake, at); again {
+	if m.acts.Wake = min(m.acts.Wake, at); again {
 		m.chooseLevels()
 	}
 }

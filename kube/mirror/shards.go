@@ -141,7 +141,7 @@ func (m *changes) shut(n *tables.Node, want *core.Node) bool {
 	n.Shard, n.Sharded = shard, true
 	if m.Now < n.Opens {
 		m.arrived[n.Object.Name] = n
-		m.acts.wake = min(m.acts.wake, n.Opens)
+		m.acts.Wake = min(m.acts.Wake, n.Opens)
 	}
 	return !m.Shards.Held[shard] || m.Now < n.Opens
 }
@@ -150,7 +150,7 @@ func (m *changes) shut(n *tables.Node, want *core.Node) bool {
 func (m *changes) openArrived() {
 	for name, n := range m.arrived {
 		if m.Now < n.Opens {
-			m.acts.wake = min(m.acts.wake, n.Opens)
+			m.acts.Wake = min(m.acts.Wake, n.Opens)
 			continue
 		}
 		delete(m.arrived, name)

@@ -201,16 +201,16 @@ func (r *realm) gone(name string) {
 func (r *realm) decide(x *instance) {
 	r.now = r.now.Add(time.Second)
 	a := x.Mirror.decide(core.Time(r.now.UnixNano()))
-	for _, b := range a.bind {
+	for _, b := range a.Bind {
 		if o := b.Of.Object; r.holders[b.Of.Group.Shard] != x {
 			r.t.Fatalf("%s binds pod %s, which is not its to bind", x.name, o.Name)
 		}
 		x.sent = append(x.sent, b)
 	}
-	x.leaving = append(x.leaving, a.evict...)
-	x.said = append(x.said, a.report...)
-	records := slices.Clone(a.record)
-	x.done()
+	x.leaving = append(x.leaving, a.Evict...)
+	x.said = append(x.said, a.Report...)
+	records := slices.Clone(a.Record)
+	x.acts.Drop()
 	for _, rec := range records {
 		if p := r.pods[rec.Name]; p != nil && p.UID == rec.UID {
 			p.Status.Conditions = []v1.PodCondition{{Type: v1alpha1.AdmittedCondition, Status: v1.ConditionTrue, Message: rec.Said}}
@@ -657,8 +657,8 @@ func TestShardDrains(t *testing.T) {
 	moves := func(x *instance) int {
 		r.catchUp(x)
 		r.now = r.now.Add(time.Second)
-		defer x.done()
-		return len(x.Mirror.decide(core.Time(r.now.UnixNano())).move)
+		defer x.acts.Drop()
+		return len(x.Mirror.decide(core.Time(r.now.UnixNano())).Move)
 	}
 	if mine, others := moves(a), moves(b); mine != 1 || others != 0 {
 		t.Fatalf("i1 moves %d, i2 moves %d", mine, others)
@@ -771,9 +771,9 @@ func TestNodeMovesToAnotherShard(t *testing.T) {
 	r.pod("p", asking(v1alpha1.GPUResource, "8"), func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{v1alpha1.PoolLabel: "A100"} })
 	r.catchUp(b)
 	r.decide(b)
-	opens := b.acts.wake
-	if a := b.Mirror.decide(core.Time(r.now.UnixNano())); len(a.bind) > 0 || a.wake > core.Time(r.now.UnixNano())+arrivalPause {
-		t.Fatalf("%d are bound, the next look is at %v (%v)", len(a.bind), a.wake, opens)
+	opens := b.acts.Wake
+	if a := b.Mirror.decide(core.Time(r.now.UnixNano())); len(a.Bind) > 0 || a.Wake > core.Time(r.now.UnixNano())+arrivalPause {
+		t.Fatalf("%d are bound, the next look is at %v (%v)", len(a.Bind), a.Wake, opens)
 	}
 	r.bound()
 	r.now = r.now.Add(time.Duration(arrivalPause))

@@ -145,5 +145,5 @@ func (m *driver) sayStandby(p *tables.Pod, reason, message string) {
 		x.Event = objects.WithoutPlace(message)
 	}
 	p.StandbySaid = said
-	m.acts.standby = append(m.acts.standby, x)
+	m.acts.Standby = append(m.acts.Standby, x)
 }

@@ -24,7 +24,7 @@ func (m *changes) suspend(g *tables.Group, list []tables.Eviction) {
 		x.Members[uid] = true
 	}
 	g.Parked = &tables.Parked{Until: core.Never}
-	m.acts.suspend = append(m.acts.suspend, x)
+	m.acts.Suspend = append(m.acts.Suspend, x)
 }
 
 // unpark handles a failure to suspend the owner of a group.
@@ -72,7 +72,7 @@ func (m *changes) stays(g *tables.Group) bool {
 	}
 	if g.Parked.Until != core.Never {
 		m.later = append(m.later, g)
-		m.acts.wake = min(m.acts.wake, g.Parked.Until)
+		m.acts.Wake = min(m.acts.Wake, g.Parked.Until)
 	}
 	return true
 }

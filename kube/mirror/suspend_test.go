@@ -41,11 +41,11 @@ func TestGangOfAJobIsSuspended(t *testing.T) {
 	y.see(high)
 	y.now += 3600 * core.Second
 	a := y.decide(y.now)
-	if len(a.evict) != 0 || len(a.suspend) != 1 {
-		t.Fatalf("%d evictions, %d suspensions", len(a.evict), len(a.suspend))
+	if len(a.Evict) != 0 || len(a.Suspend) != 1 {
+		t.Fatalf("%d evictions, %d suspensions", len(a.Evict), len(a.Suspend))
 	}
-	x := a.suspend[0].Value(tables.Notice{Grace: 600})
-	y.done()
+	x := a.Suspend[0].Value(tables.Notice{Grace: 600})
+	y.acts.Drop()
 	if len(x.Owners) != 1 || x.Owners[0].Name != "train" || len(x.Pods) != 2 || len(x.Members) != 2 || !x.Since.Equal(startOfTime) {
 		t.Errorf("got %+v", x)
 	}
@@ -74,8 +74,8 @@ func TestGangOfAJobIsSuspended(t *testing.T) {
 	y.resumed(id)
 	y.run()
 	a = y.decide(y.now)
-	wake := a.wake
-	y.done()
+	wake := a.Wake
+	y.acts.Drop()
 	if y.now = wake; y.Groups[id] == nil || wake == core.Never {
 		t.Fatal("the place is given up at once")
 	}

@@ -345,8 +345,8 @@ func TestRolePartsWhilePodsLeave(t *testing.T) {
 	decide := func() (evicted, bound int) {
 		w.now = w.now.Add(time.Second)
 		acts := w.m.decide(core.Time(w.now.UnixNano()))
-		defer w.m.done()
-		return len(acts.evict), len(acts.bind)
+		defer w.m.acts.Drop()
+		return len(acts.Evict), len(acts.Bind)
 	}
 	if evicted, bound := decide(); evicted != 4 || bound != 0 {
 		t.Fatalf("%d evictions, %d bindings, expected the gang's 4, and none", evicted, bound)

@@ -48,7 +48,7 @@ func (m *changes) Unread(o, v any, stack []byte) {
 	why := fmt.Sprintf("the scheduler failed while it read this pod, which is left out until the bug is fixed: %v", v)
 	switch o.(type) {
 	case *objects.Pod, *v1.Pod:
-		m.acts.warn = append(m.acts.warn, act.Warning{Pod: ref, Reason: tables.ReasonQuarantined, Message: why})
+		m.acts.Warn = append(m.acts.Warn, act.Warning{Pod: ref, Reason: tables.ReasonQuarantined, Message: why})
 	}
 }
 

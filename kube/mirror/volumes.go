@@ -80,13 +80,13 @@ func (m *changes) provide(b tables.Binding) {
 	deadline := m.Now + volumePatience
 	b.Of.Withheld = &b
 	m.selectNodes(m.Storage.Make(b.Of.Object.UID, b.Node, deadline))
-	m.acts.wake = min(m.acts.wake, deadline)
+	m.acts.Wake = min(m.acts.Wake, deadline)
 }
 
 // selectNodes requests that nodes are written into claims.
 func (m *changes) selectNodes(list []storage.Choice) {
 	for _, c := range list {
-		m.acts.choose = append(m.acts.choose, act.SelectNode(c))
+		m.acts.Choose = append(m.acts.Choose, act.SelectNode(c))
 	}
 }
 
@@ -111,9 +111,9 @@ func (m *driver) provided() {
 			m.notProvided(uid)
 		case done:
 			p.Withheld = nil
-			m.acts.bind = append(m.acts.bind, *b)
+			m.acts.Bind = append(m.acts.Bind, *b)
 		default:
-			m.acts.wake = min(m.acts.wake, m.Storage.Deadline(uid))
+			m.acts.Wake = min(m.acts.Wake, m.Storage.Deadline(uid))
 		}
 	}
 }

@@ -43,7 +43,7 @@ type world struct {
 	// onBind is told of a binding before it happens, and may refuse it.
 	onBind func(b *tables.Binding) bool
 	// onActs is told of the acts of each pass that settle makes; nil for none.
-	onActs func(*acts)
+	onActs func(*tables.Acts)
 	// onRelease is told of the claims whose devices are to be given back.
 	onRelease func(translate.ClaimWrite)
 	// warned is what people were told of pods in events.
@@ -193,12 +193,12 @@ func (w *world) settle() {
 		if w.onActs != nil {
 			w.onActs(acts)
 		}
-		binds, evicts := slices.Clone(acts.bind), slices.Clone(acts.evict)
-		release, records := slices.Clone(acts.release), slices.Clone(acts.record)
-		w.warned = append(w.warned, acts.warn...)
-		chosen, again := slices.Clone(acts.choose), acts.wake <= core.Time(w.now.UnixNano())
-		asked := slices.Clone(acts.ask)
-		w.m.done()
+		binds, evicts := slices.Clone(acts.Bind), slices.Clone(acts.Evict)
+		release, records := slices.Clone(acts.Release), slices.Clone(acts.Record)
+		w.warned = append(w.warned, acts.Warn...)
+		chosen, again := slices.Clone(acts.Choose), acts.Wake <= core.Time(w.now.UnixNano())
+		asked := slices.Clone(acts.Ask)
+		w.m.acts.Drop()
 		for _, g := range asked {
 			again = w.answer(g) || again
 		}
