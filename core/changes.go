@@ -59,6 +59,7 @@ import "github.com/muster-sched/muster/core/cluster"
 //	QueueRemoved   quotasChanged
 //	JobSubmitted   none: its class is tried, as the job is new
 //	PodRunning     podStarted, podsAppeared; orderChanged if the job loses its protection; gives up plans for the place
+//	JobSuspended   none: its images free nothing; gives up plans for the places
 //	PodsAdded      placesChanged; gives up the job's plan if it was for fewer pods
 //	PodEnded       the pod leaves; without a place: its plan is given up, or placesChanged
 //	GangStale      none: the next pass looks at the time of all gangs that are stale

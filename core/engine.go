@@ -169,6 +169,8 @@ func (e *Engine) apply(now Time, ev Event) error {
 		return e.moveFailed(now, ev)
 	case PodRunning:
 		return e.adopt(now, ev)
+	case JobSuspended:
+		return e.suspensions.found(now, ev)
 	case NodeAdded:
 		return e.addNode(ev.Node, ev.Evictions)
 	case NodeChanged:

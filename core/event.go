@@ -58,6 +58,15 @@ type (
 
 		Backfilled bool
 	}
+	// JobSuspended reports that a job, all of whose pods wait, has been suspended since a time by an engine before this one. Pods says by
+	// Pod, Node and GPUs alone where each pod has its image, and which GPUs it left. A driver that builds an engine for a cluster in use
+	// sends it in place of [PodRunning]; other pods may be on those GPUs. The job resumes there, or is stopped at the time at which the
+	// engine before would have stopped it. It is an error if the job cannot be suspended: see [Suspension].
+	JobSuspended struct {
+		Job   string
+		Since Time
+		Pods  []Placement
+	}
 	// PodsAdded reports that pods join a live job, and wait. Task is their role. If the job has a
 	// task of the same Name, its Request must be the same; its MinPods, Labels and Affinity stay
 	// as they are, and if its MinPods stands for all pods, it stands for those of before. Otherwise
@@ -245,6 +254,7 @@ func (QueueSet) event()         {}
 func (QueueRemoved) event()     {}
 func (JobSubmitted) event()     {}
 func (PodRunning) event()       {}
+func (JobSuspended) event()     {}
 func (PodsAdded) event()        {}
 func (PodEnded) event()         {}
 func (GangStale) event()        {}

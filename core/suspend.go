@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
@@ -114,6 +115,73 @@ func (ss *suspensions) reserve(j *job, now Time) bool {
 	ss.all = append(ss.all, j.suspended)
 	ss.wakes.at(now, j.suspended.until)
 	return true
+}
+
+// found takes in a job that an engine before this one suspended.
+func (ss *suspensions) found(now Time, ev JobSuspended) error {
+	// 1. Everything is checked before anything changes.
+	j, err := ss.job(ev.Job)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !j.suspendable(-1) && !j.suspendable(0), len(ev.Pods) != len(j.pods):
+		return fmt.Errorf("job %s cannot be suspended, or not with %d pods", ev.Job, len(ev.Pods))
+	case j.suspended != nil || int(j.count[podWaiting]) != len(j.pods):
+		return fmt.Errorf("job %s is suspended already, or has pods that do not wait", ev.Job)
+	case ev.Since > now || ev.Since < -MaxTime:
+		return fmt.Errorf("job %s: suspended at %.9gs, expected a time before now, %.9gs", ev.Job, ev.Since.Seconds(), now.Seconds())
+	}
+	places := make([]*cluster.Alloc, len(j.pods))
+	for _, at := range ev.Pods {
+		if at.Pod < 0 || at.Pod >= len(j.pods) || places[at.Pod] != nil {
+			return fmt.Errorf("job %s has no pod %d, or it is named twice", ev.Job, at.Pod)
+		}
+		id, err := ss.node(at.Node)
+		if err != nil {
+			return err
+		}
+		there := PodRunning{Job: ev.Job, Pod: at.Pod, Node: at.Node}
+		for set := at.GPUs; set != 0; set &= set - 1 {
+			there.GPUs = append(there.GPUs, bits.TrailingZeros64(set))
+		}
+		a, err := ss.foundOn(id, &j.Tasks[j.pods[at.Pod].task], &there)
+		if err != nil {
+			return err
+		}
+		places[at.Pod] = &a
+		beside := 0 // pods of the job on the same node
+		for _, o := range places {
+			if o != nil && o.Node == id {
+				beside++
+			}
+		}
+		if ss.state.Node(id).Count()+beside > cluster.MaxHeld {
+			return fmt.Errorf("pod %d of job %s: node %s has %d pods already", at.Pod, ev.Job, at.Node, ss.state.Node(id).Count())
+		}
+	}
+
+	// 2. It waits, and has its home there. Plans that count on the memory are given up.
+	ss.waiting.dequeue(j)
+	ss.nominations.denominate(j)
+	j.suspended = &suspended{job: j, since: ev.Since, until: cluster.Plus(ev.Since, ss.policy.Preempt.MaxSuspended), images: make([]bool, len(j.pods)), left: len(j.pods)}
+	ss.all = append(ss.all, j.suspended)
+	for i := range j.pods {
+		p := &j.pods[i]
+		p.alloc = *places[i]
+		id, image := p.alloc.Node, ss.image(j, p)
+		if !ss.state.HasBeside(&image) {
+			ss.nominations.dropPlans(id, false, now)
+			ss.moves.abandonOn(id, true)
+		}
+		ss.nominations.dropPlans(id, true, now) // they hold no place yet that it could take
+		ss.hold(j, i)
+		ss.state.Commit()
+		j.suspended.images[i] = true
+	}
+	ss.wakes.at(now, max(now, j.suspended.until))
+	ss.waiting.enqueue(j, now)
+	return nil
 }
 
 // run stops the jobs that have been suspended for too long, or whose home is closed.

@@ -71,6 +71,18 @@ func events(l *line, tasks []*line, now core.Time) []core.Event {
 			ev.GPUs = append(ev.GPUs, int(l.thousandths("gpus", w)/1000))
 		}
 		return []core.Event{ev}
+	case "suspended":
+		ev := core.JobSuspended{Job: l.name, Since: l.time("since", now)}
+		for _, w := range l.list("on") { // a pod each: NODE:FIRST-LAST, its GPUs
+			node, set := l.pair("on", w, ":")
+			first, last := l.pair("on", set, "-")
+			at := core.Placement{Pod: len(ev.Pods), Node: node}
+			for g := l.thousandths("on", first) / 1000; g <= l.thousandths("on", last)/1000; g++ {
+				at.GPUs |= 1 << g
+			}
+			ev.Pods = append(ev.Pods, at)
+		}
+		return []core.Event{ev}
 	case "move":
 		return []core.Event{core.MoveRequested{Job: l.name, Pod: l.number("pod", 0), Node: l.word("to", "")}}
 	case "restart":

@@ -2,6 +2,7 @@ package coretest
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -55,7 +56,9 @@ func (s *story) suspendEvent() {
 	n := s.Twin.node(name)
 	switch k := s.up(16); {
 	case k < 5:
-		s.submitSuspendable()
+		if name := s.submitSuspendable(); s.Twin.jobs[name].Suspend.HostMemMiB > 0 && s.chance(4) {
+			s.foundSuspended(name)
+		}
 	case k < 9:
 		if j, _, ok := s.somePod(leaves); ok {
 			s.Must(core.PodsGone{Job: j})
@@ -80,7 +83,7 @@ func (s *story) suspendEvent() {
 	}
 }
 
-func (s *story) submitSuspendable() {
+func (s *story) submitSuspendable() string {
 	j := core.Job{
 		Name: fmt.Sprintf("j%d", s.jobs), Queue: "q", Class: core.Class(s.up(2)), Priority: int32(s.up(4)), Gang: s.chance(2), Submitted: s.Now,
 		Checkpoint: pick(s, 0, 0, 15*core.Second),
@@ -99,4 +102,31 @@ func (s *story) submitSuspendable() {
 	}
 	j.Tasks = []core.Task{task}
 	s.Must(core.JobSubmitted{Job: j})
+	return j.Name
+}
+
+// foundSuspended reports that an engine before suspended a new job, where its nodes have room for its images.
+func (s *story) foundSuspended(name string) {
+	j := s.Twin.jobs[name]
+	t := &j.Tasks[0]
+	ev := core.JobSuspended{Job: name, Since: s.Now - core.Time(s.up(30))*core.Second}
+	more := map[string]int64{}
+	for i := range j.pods {
+		n := s.Twin.node(fmt.Sprintf("n%d", s.up(s.nodes)))
+		more[n.Name]++
+		count := int((t.GPU + core.WholeGPU - 1) / core.WholeGPU)
+		at := core.Placement{Pod: i, Node: n.Name}
+		at.GPUs = (1<<count - 1) << s.up(5-count)
+		u, k := s.Twin.use(n), more[n.Name]
+		if !n.up || u.mem+k*(t.MemMiB+j.Suspend.HostMemMiB) > n.MemMiB || n.MaxPods > 0 && u.pods+int(k) > n.MaxPods {
+			return
+		}
+		for _, a := range n.Others {
+			if x := slices.IndexFunc(t.Others, func(o core.Amount) bool { return o.Name == a.Name }); x >= 0 && u.others[a.Name]+k*t.Others[x].Value > a.Value {
+				return
+			}
+		}
+		ev.Pods = append(ev.Pods, at)
+	}
+	s.Must(ev)
 }

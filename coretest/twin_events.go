@@ -111,6 +111,8 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 		w.jobs[ev.Job].add(&ev)
 	case core.PodRunning:
 		w.adopt(ev)
+	case core.JobSuspended:
+		w.foundSuspended(ev)
 	case core.PodMoved:
 		p := &w.jobs[ev.Job].pods[ev.Pod]
 		p.at, p.to = *p.to, nil

@@ -35,6 +35,19 @@ func (u *use) addImage(n *node, j *job, p *pod) {
 	}
 }
 
+// foundSuspended notes that an engine before this one suspended a job.
+func (w *Twin) foundSuspended(ev core.JobSuspended) {
+	j := w.jobs[ev.Job]
+	j.suspended = &suspended{since: ev.Since}
+	for _, at := range ev.Pods {
+		p := &j.pods[at.Pod]
+		t := &j.Tasks[p.task]
+		p.image = true
+		p.at = core.Placement{Pod: at.Pod, Node: at.Node, GPUs: at.GPUs, GPU: min(t.GPU, core.WholeGPU), CPUMilli: t.CPUMilli, MemMiB: t.MemMiB}
+		p.at.NICs = w.node(at.Node).nics(at.GPUs)
+	}
+}
+
 // suspend checks that the job, whose pods are told to leave, can be suspended, and that its nodes have room for the images.
 func (w *Twin) suspend(j *job, d *core.Decision, now core.Time) error {
 	s := &j.Suspend

@@ -33,6 +33,7 @@ type events struct {
 	QueueRemoved     *core.QueueRemoved
 	JobSubmitted     *core.JobSubmitted
 	PodRunning       *core.PodRunning
+	JobSuspended     *core.JobSuspended
 	PodsAdded        *core.PodsAdded
 	PodEnded         *core.PodEnded
 	GangStale        *core.GangStale

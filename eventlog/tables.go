@@ -273,6 +273,8 @@ func (t *Tables) jobChanged(now core.Time, ev core.Event) error {
 			t.run(now, j, i, place)
 			return nil
 		})
+	case core.JobSuspended: // its pods wait
+		return t.at(ev.Job, nil, nil)
 	case core.PodsAdded:
 		return t.added(ev)
 	case core.PodEnded:
