@@ -217,6 +217,9 @@ func (a *Agent) begin(r *agentpb.RunRequest) (*operation, error) {
 	if err := valid(r); err != nil {
 		return nil, err
 	}
+	if r.Node != "" && r.Node != a.o.Node {
+		return nil, status.Errorf(codes.FailedPrecondition, "node: this is the agent of node %q; the request is for node %q", a.o.Node, r.Node)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if op := a.operations[r.Id]; op != nil {

@@ -47,6 +47,12 @@ func (s service) Status(ctx context.Context, r *agentpb.StatusRequest) (*agentpb
 // first. Only clients whose certificate is of the authority, and has one of the names
 // as its common name or as a DNS name, are let in.
 func (a *Agent) Serve(ctx context.Context, l net.Listener, t TLS, clients []string) error {
+	return Serve(ctx, l, t, clients, service{Agent: a}, func() { a.stop(errStopped) }) // what waits for an operation returns
+}
+
+// Serve answers clients by s, as [Agent.Serve] does. stop is called when the context ends;
+// nil for nothing.
+func Serve(ctx context.Context, l net.Listener, t TLS, clients []string, s agentpb.AgentServer, stop func()) error {
 	config, err := t.server()
 	if err != nil {
 		return err
@@ -74,9 +80,11 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener, t TLS, clients []stri
 			}
 			return handle(ctx, request)
 		}))
-	agentpb.RegisterAgentServer(server, service{Agent: a})
+	agentpb.RegisterAgentServer(server, s)
 	ended := context.AfterFunc(ctx, func() {
-		a.stop(errStopped) // what waits for an operation returns
+		if stop != nil {
+			stop()
+		}
 		server.GracefulStop()
 	})
 	defer ended()
