@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/muster-sched/muster/agent"
 	"github.com/muster-sched/muster/devcluster/apiserver"
 	"github.com/muster-sched/muster/devcluster/controllers"
 	"github.com/muster-sched/muster/devcluster/fleet"
@@ -37,6 +39,7 @@ type upFlags struct {
 	dra            bool
 	controllers    []string
 	withParent     bool
+	agents         string
 }
 
 // ready is the line on stdout that reports that the cluster can be used.
@@ -84,6 +87,7 @@ nodes, and a new one gets ` + usual + `.`,
 	flags.StringVar(&f.models, "models", "", "`LIST` of GPU models and the number of nodes of each, such as H800:32,A10:32; without numbers, each gets the same share")
 	flags.BoolVar(&f.dra, "dra", false, "publish GPUs through DRA, in ResourceSlices, instead of as the resource "+string(fleet.GPUResource))
 	flags.StringSliceVar(&f.controllers, "controllers", []string{"*"}, "the controllers to run, among "+strings.Join(controllers.Names(), ", ")+"; * means all, -NAME omits one")
+	flags.StringVar(&f.agents, "agents", "", "let the nodes have agents that pause pods, and write what a client of theirs needs to the `FOLDER`: certificates, and their address in the file address")
 	flags.BoolVar(&f.withParent, "exit-with-parent", false, "stop when stdin is closed")
 	return c
 }
@@ -207,7 +211,11 @@ func up(c *cobra.Command, f *upFlags) (err error) {
 			return unlessAsked(ctx, err)
 		}
 	}
-	nodes, err := fleet.Start(ctx, server.RESTConfig(), fleet.Config{Cluster: cluster, DRA: f.dra, Kubelets: server, Progress: every(2*time.Second, func(done, total int) {
+	agents, err := openAgents(f.agents)
+	if err != nil {
+		return err
+	}
+	nodes, err := fleet.Start(ctx, server.RESTConfig(), fleet.Config{Cluster: cluster, DRA: f.dra, Kubelets: server, Agents: agents, Progress: every(2*time.Second, func(done, total int) {
 		report("nodes: %d of %d", done, total)
 	})})
 	if err != nil {
@@ -236,6 +244,31 @@ func up(c *cobra.Command, f *upFlags) (err error) {
 		return fmt.Errorf("the API server stopped unexpectedly; its log is %s", server.Log())
 	}
 }
+
+// openAgents listens for the agents of the nodes, and writes what clients need to a folder; nil without a folder.
+func openAgents(dir string) (*fleet.Agents, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	if _, err := os.Stat(in("ca.crt")); errors.Is(err, os.ErrNotExist) {
+		if err := agent.WriteCertificates(dir, []string{agentName, "127.0.0.1"}, "muster"); err != nil {
+			return nil, fmt.Errorf("--agents: %w", err)
+		}
+	}
+	a := &fleet.Agents{TLS: agent.TLS{Cert: in("agent.crt"), Key: in("agent.key"), CA: in("ca.crt")}, Clients: []string{"muster"}}
+	if err := a.TLS.Check(); err != nil {
+		return nil, fmt.Errorf("--agents: %w", err)
+	}
+	var err error
+	if a.Listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return nil, err
+	}
+	return a, os.WriteFile(in("address"), []byte(a.Listener.Addr().String()), 0o600)
+}
+
+// agentName is a name in the certificates of all simulated agents.
+const agentName = "muster-agent"
 
 // firstCluster returns the nodes to create in a cluster without nodes, or nil if it has
 // some.

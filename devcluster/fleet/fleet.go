@@ -22,7 +22,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
+	"github.com/muster-sched/muster/agent"
 	"github.com/muster-sched/muster/workload"
 )
 
@@ -36,6 +38,8 @@ type Config struct {
 	DRA bool
 	// Kubelets carries out the writes of the simulated kubelets.
 	Kubelets Kubelets
+	// Agents is where the simulated agents listen; nil for none.
+	Agents *Agents
 	// Progress, if not nil, is called repeatedly while nodes are created, from several
 	// goroutines.
 	Progress func(done, total int)
@@ -81,7 +85,16 @@ func Start(ctx context.Context, config *rest.Config, cfg Config) (*Fleet, error)
 	if err := f.nodes.start(ctx, &f.running); err != nil {
 		return nil, err
 	}
-	return f, f.pods.start(ctx, &f.running)
+	if err := f.pods.start(ctx, &f.running); err != nil || cfg.Agents == nil {
+		return f, err
+	}
+	f.running.Go(func() {
+		service := &agents{pods: f.pods, ops: map[string]*operation{}}
+		if err := agent.Serve(ctx, cfg.Agents.Listener, cfg.Agents.TLS, cfg.Agents.Clients, service, nil); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Serving the agents of nodes")
+		}
+	})
+	return f, nil
 }
 
 // Nodes returns the number of nodes.
@@ -116,6 +129,9 @@ func populate(ctx context.Context, client kubernetes.Interface, cfg *Config) err
 	order := make([]string, len(cfg.Cluster.Nodes))
 	for i := range cfg.Cluster.Nodes {
 		n := node(i, &cfg.Cluster.Nodes[i], cfg.Cluster.Levels, cfg.DRA)
+		if cfg.Agents != nil {
+			metav1.SetMetaDataAnnotation(&n.ObjectMeta, AgentAddress, cfg.Agents.Listener.Addr().String())
+		}
 		want[n.Name], order[i] = n, n.Name
 	}
 	there, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
@@ -167,6 +183,9 @@ func populate(ctx context.Context, client kubernetes.Interface, cfg *Config) err
 
 // alike reports whether a node is as it should be.
 func alike(n, want *corev1.Node) bool {
+	if n.Annotations[AgentAddress] != want.Annotations[AgentAddress] {
+		return false
+	}
 	for k, v := range want.Labels {
 		if n.Labels[k] != v {
 			return false

@@ -9,6 +9,7 @@ import (
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -46,6 +47,8 @@ type pod struct {
 	deadline, stop time.Time
 	// left reports whether the node has finished with the pod.
 	left bool
+	// outgrown reports whether the status says that containers have other resources than the spec.
+	outgrown bool
 	// watched reports whether a controller waits to see how the pod ended: the pod has
 	// finalizers.
 	watched bool
@@ -54,6 +57,8 @@ type pod struct {
 type container struct {
 	name, image string
 	sidecar     bool
+	// resources are those of the spec, of pods that are [Pausable]; nil for others, which nobody resizes.
+	resources *corev1.ResourceRequirements
 }
 
 // condense returns what the simulator remembers of a pod.
@@ -63,13 +68,19 @@ func condense(p *corev1.Pod) *pod {
 		node:       intern(p.Spec.NodeName),
 		phase:      corev1.PodPhase(intern(string(p.Status.Phase))),
 		restart:    corev1.RestartPolicy(intern(string(p.Spec.RestartPolicy))),
-		containers: containers(p.Spec.Containers),
-		inits:      containers(p.Spec.InitContainers),
+		containers: containers(p.Spec.Containers, p.Annotations[Pausable] != ""),
+		inits:      containers(p.Spec.InitContainers, p.Annotations[Pausable] != ""),
 		duration:   duration(p.Annotations[Duration], -1),
 		failed:     p.Annotations[Outcome] == "failed",
 		watched:    len(p.Finalizers) > 0,
 	}
 	c.ip, _ = netip.ParseAddr(p.Status.PodIP)
+	for _, list := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
+		for i := range list {
+			now := c.resourcesOf(list[i].Name)
+			c.outgrown = c.outgrown || now != nil && list[i].State.Running != nil && !equality.Semantic.DeepEqual(list[i].Resources, now)
+		}
+	}
 	for _, s := range p.Status.ContainerStatuses {
 		c.restarts = max(c.restarts, s.RestartCount)
 		if s.State.Running != nil {
@@ -85,14 +96,29 @@ func condense(p *corev1.Pod) *pod {
 	return c
 }
 
-func containers(of []corev1.Container) []container {
+// resourcesOf returns the resources of a container, nil if they are not kept.
+func (p *pod) resourcesOf(name string) *corev1.ResourceRequirements {
+	for _, list := range [][]container{p.containers, p.inits} {
+		for i := range list {
+			if list[i].name == name {
+				return list[i].resources
+			}
+		}
+	}
+	return nil
+}
+
+func containers(of []corev1.Container, resized bool) []container {
 	if len(of) == 0 {
 		return nil
 	}
 	list := make([]container, len(of))
 	for i := range of {
 		always := of[i].RestartPolicy != nil && *of[i].RestartPolicy == corev1.ContainerRestartPolicyAlways
-		list[i] = container{intern(of[i].Name), intern(of[i].Image), always}
+		list[i] = container{name: intern(of[i].Name), image: intern(of[i].Image), sidecar: always}
+		if resized {
+			list[i].resources = &corev1.ResourceRequirements{Requests: of[i].Resources.Requests, Limits: of[i].Resources.Limits}
+		}
 	}
 	return list
 }
@@ -184,7 +210,7 @@ func (p *pod) statuses(of []container, state, last corev1.ContainerState) []core
 			Name: c.name, Image: c.image, ImageID: "simulated://" + c.image,
 			ContainerID: fmt.Sprintf("simulated://%s/%s/%d", p.UID, c.name, p.restarts),
 			Ready:       ok, Started: ptr.To(state.Running != nil),
-			RestartCount: p.restarts, State: state, LastTerminationState: last,
+			RestartCount: p.restarts, State: state, LastTerminationState: last, Resources: c.resources,
 		})
 	}
 	return list

@@ -32,7 +32,9 @@ type pods struct {
 	mu sync.Mutex
 	// ends is when running pods end; the status has only whole seconds.
 	ends map[types.UID]end
-	last netip.Addr // the highest address given out
+	// paused is since when pods are that an agent paused.
+	paused map[types.UID]time.Time
+	last   netip.Addr // the highest address given out
 }
 
 // end is when the containers that began at the time began end; began is as in the status.
@@ -45,6 +47,7 @@ func newPods(client kubernetes.Interface, nodes *nodes, kubelets Kubelets) *pods
 		nodes:    nodes,
 		queue:    workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()),
 		ends:     make(map[types.UID]end),
+		paused:   make(map[types.UID]time.Time),
 		last:     netip.AddrFrom4([4]byte{10, 0, 0, 0}),
 	}
 	f.store, f.controller = cache.NewInformerWithOptions(cache.InformerOptions{
@@ -105,6 +108,7 @@ func (f *pods) forget(p *pod) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.ends, p.UID)
+	delete(f.paused, p.UID)
 }
 
 // endOf returns when the containers of a running pod end.
@@ -204,7 +208,9 @@ func (f *pods) step(ctx context.Context, p *pod) (later time.Duration, err error
 		first.ip = f.address()
 		f.begins(p, now)
 		return 0, f.write(ctx, p, first.running(now, n.ip))
-	case p.duration < 0:
+	case p.outgrown:
+		return 0, f.resize(ctx, p)
+	case p.duration < 0, f.isPaused(p): // an agent lets it go on
 		return 0, nil
 	}
 	if at := f.endOf(p); now.Before(at) {
@@ -240,6 +246,21 @@ func (f *pods) write(ctx context.Context, p *pod, status corev1.PodStatus) error
 			return apierrors.NewConflict(corev1.Resource("pods"), p.Name, errors.New("it has changed"))
 		}
 		merge(now, &status)
+		return nil
+	})
+}
+
+// resize gives the containers of a pod that was resized in place what its spec says.
+func (f *pods) resize(ctx context.Context, p *pod) error {
+	return f.kubelets.UpdatePodStatus(ctx, p.Namespace, p.Name, func(of *metav1.ObjectMeta, now *corev1.PodStatus) error {
+		if of.UID != p.UID || of.ResourceVersion != p.ResourceVersion {
+			return apierrors.NewConflict(corev1.Resource("pods"), p.Name, errors.New("it has changed"))
+		}
+		for _, list := range [][]corev1.ContainerStatus{now.ContainerStatuses, now.InitContainerStatuses} {
+			for i := range list {
+				list[i].Resources = p.resourcesOf(list[i].Name)
+			}
+		}
 		return nil
 	})
 }

@@ -67,12 +67,13 @@ var mayImport = map[string][]string{
 	"coretest/audit": {"workload"}, // and nothing of the engine's accounting
 
 	// The scheduler's packages in the order of their layers: a layer imports those below.
-	"kube":           {"core", "api/", "kube/mirror", "kube/advise", "kube/recovery", "kube/tables", "kube/objects", "kube/act", "kube/feed", "kube/lease", "kube/lost", "kube/stats", "kube/translate"},
+	"kube":           {"core", "api/", "kube/mirror", "kube/advise", "kube/pause", "kube/recovery", "kube/tables", "kube/objects", "kube/act", "kube/feed", "kube/lease", "kube/lost", "kube/stats", "kube/translate"},
 	"kube/mirror":    {"core", "core/cluster", "core/frag", "api/", "kube/tables", "kube/objects", "kube/owners", "kube/reports", "kube/act", "kube/feed", "kube/devices", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate"},
 	"kube/reports":   {"core", "core/frag", "api/v1alpha1", "kube/tables", "kube/act", "kube/stats", "kube/translate"},
 	"kube/tables":    {"core", "core/cluster", "core/frag", "core/quota", "api/v1alpha1", "kube/exclude", "kube/objects", "kube/owners", "kube/act", "kube/devices", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate"},
 	"kube/objects":   {"core", "api/v1alpha1", "kube/act", "kube/devices", "kube/translate"},
 	"kube/recovery":  {"core", "api/v1alpha1", "kube/objects", "semantic/diagnose", "semantic/strikes"},
+	"kube/pause":     {"core", "agent", "agent/agentpb", "api/v1alpha1", "kube/act", "kube/objects", "kube/tables", "kube/translate"},
 	"kube/advise":    {"core", "api/v1alpha1", "kube/translate", "semantic/metadata"},
 	"kube/feed":      {},                                        // it knows neither the tables nor the objects
 	"kube/act":       {"api/", "kube/owners", "kube/translate"}, // it writes what it is given, and decides nothing
@@ -118,7 +119,7 @@ var mayImport = map[string][]string{
 	"disagg/roofline":    {"disagg"},
 
 	// Modules of their own.
-	"devcluster": {"core", "workload", "devcluster/"},
+	"devcluster": {"core", "workload", "agent", "agent/agentpb", "devcluster/"},
 
 	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "migrate", "reproduce", "advisor", "bench", "coretest/audit", "semantic/", "gpu", "checkpoint", "checkpoint/image", "checkpoint/offload", "checkpoint/pause", "agent/", "disagg/", "disagg", "internal/spelling", "internal/table"},
 	"deploy":   {},
