@@ -14,6 +14,7 @@
 //	    translate/          objects in the engine's words, and back
 //	      keys/             the table of other schedulers' labels and annotations
 //	  advise/               how long jobs are expected to run, from what their objects say and an advisor knows
+//	  pause/                suspended jobs: their processes are paused, and go on, by agents of the nodes
 //	  recovery/             why pods failed, from their logs, and what the engine decides about that
 //	  act/                  acts are written to the API; what became of them goes into the mailbox
 //	tenure.go               how this instance takes shards over, and gives them up
@@ -52,6 +53,7 @@ import (
 	"github.com/muster-sched/muster/kube/lost"
 	"github.com/muster-sched/muster/kube/mirror"
 	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/pause"
 	"github.com/muster-sched/muster/kube/recovery"
 	"github.com/muster-sched/muster/kube/stats"
 	"github.com/muster-sched/muster/kube/tables"
@@ -100,6 +102,9 @@ type Config struct {
 	Record mirror.Recorder
 	// Advisor says how long jobs run whose users do not say it; nil for none.
 	Advisor advise.Advisor
+	// Agents is how the agents of nodes are reached, which pause the processes of pods; Client is ignored. Nil: no job is suspended,
+	// whatever the policy says.
+	Agents *pause.Network
 }
 
 // Scheduler is Muster on one cluster.
@@ -116,6 +121,7 @@ type Scheduler struct {
 	actor    *act.Actor
 	recovery *recovery.Handler
 	advise   *advise.Handler // nil without an advisor
+	pauses   *pause.Handler  // nil without agents
 	metrics  *stats.Metrics
 
 	drive    func(context.Context) // the loop, until its context ends
@@ -185,10 +191,14 @@ func New(c Config) (*Scheduler, error) {
 		s.advise = advise.New(advise.Config{Client: client, Advisor: c.Advisor, Tell: s.tellLate, Pod: s.podOf, Next: next, Log: c.Log})
 		next = s.advise
 	}
+	if c.Agents != nil {
+		s.pauses = s.newPauses(next)
+		next = s.pauses
+	}
 	s.recovery = recovery.New(recovery.Config{Client: client, Log: c.Log, Tell: s.tell, Leads: s.leads, Now: c.Now, Next: next})
 	s.mirror = mirror.New(mirror.Config{
 		Policy: c.Policy, PolicyName: c.PolicyName, Builtins: c.Builtins, Levels: c.Levels, Topology: c.Topology, Lost: c.Lost, Shards: c.Shards,
-		Log: c.Log, Metrics: s.metrics, Record: s.recovery, Traced: c.Traced, Failures: s.recovery.Failures,
+		Log: c.Log, Metrics: s.metrics, Record: s.recovery, Traced: c.Traced, Failures: s.recovery.Failures, Pauses: c.Agents != nil,
 	})
 	s.metrics.Registry.MustRegister(&stats.Gauges{Stats: s.ownStats, Now: c.Now})
 	for i, shard := range c.Shards {
@@ -237,6 +247,9 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		return fmt.Errorf("the API server does not answer: %w", err)
 	}
 	s.actor.Start(ctx, s.config.Workers)
+	if s.pauses != nil {
+		s.pauses.Start(ctx)
+	}
 	go s.recovery.Run(ctx)
 	if s.advise != nil {
 		go s.advise.Run(ctx)
@@ -331,6 +344,42 @@ func (s *Scheduler) podOf(ctx context.Context, job string) (types.NamespacedName
 	}
 }
 
+// newPauses returns the handler of pauses, which tells next what it is told.
+func (s *Scheduler) newPauses(next mirror.Recorder) *pause.Handler {
+	agents := *s.config.Agents
+	agents.Client = s.client
+	metrics := pause.NewMetrics()
+	s.metrics.Registry.MustRegister(metrics.Collectors()...)
+	return pause.New(pause.Config{
+		Client: s.client, Agents: &agents, Tables: pausing{s}, Put: func(f func()) { s.box.Put(func(*mirror.Mirror) { f() }) },
+		Next: next, Metrics: metrics, Log: s.log, Now: s.now,
+	})
+}
+
+// pausing is what the handler of pauses asks and tells the tables.
+type pausing struct{ *Scheduler }
+
+// PodOf is that of [pause.Tables].
+func (s pausing) PodOf(job string, pod int) *tables.Pod {
+	g := s.mirror.Jobs[job]
+	if g == nil || !s.mirror.Decides(g) || pod >= len(g.Slots) {
+		return nil
+	}
+	return g.Slots[pod]
+}
+
+// PodBy is that of [pause.Tables].
+func (s pausing) PodBy(uid types.UID) *tables.Pod { return s.mirror.Pods[uid] }
+
+// Tell is that of [pause.Tables].
+func (s pausing) Tell(ev core.Event) { s.mirror.Tell(ev) }
+
+// Leave is that of [pause.Tables].
+func (s pausing) Leave(p *tables.Pod, reason, message string) { s.mirror.Leave(p, reason, message) }
+
+// NotePod is that of [pause.Tables].
+func (s pausing) NotePod(p *tables.Pod) { s.mirror.NotePod(p) }
+
 // leads reports whether this instance decides on anything now.
 func (s *Scheduler) leads() bool { return len(s.Holds()) > 0 && !s.fence.Stale() }
 
@@ -338,6 +387,9 @@ func (s *Scheduler) leads() bool { return len(s.Holds()) > 0 && !s.fence.Stale()
 // then.
 func (s *Scheduler) finish(stopped chan<- struct{}) {
 	s.actor.Close()
+	if s.pauses != nil {
+		s.pauses.Wait()
+	}
 	s.fence.Wait()
 	close(stopped)
 }

@@ -209,6 +209,31 @@ const (
 	StandbyRefused = "Refused"
 )
 
+// PausableAnnotation says that the processes of a pod can be paused by the agent of its node, how long that and their resumption take,
+// and the host memory for what is on the GPUs meanwhile, as in "pause=5s,resume=10s,memory=160Gi".
+const PausableAnnotation = "muster.sh/pausable"
+
+// PausedCondition is the type of the condition of pods whose processes are paused, or were: True while others may use their GPUs.
+const PausedCondition = "muster.sh/Paused"
+
+// Reasons of [PausedCondition].
+const (
+	// PausedPausing: the processes are being paused.
+	PausedPausing = "Pausing"
+	// PausedPaused: they are paused; others may use the GPUs.
+	PausedPaused = "Paused"
+	// PausedResuming: the GPUs are the pod's own again, and the processes go on.
+	PausedResuming = "Resuming"
+	// PausedResumed: they run.
+	PausedResumed = "Resumed"
+	// PausedNot: they could not be paused, or could not go on; the pod is evicted.
+	PausedNot = "NotPaused"
+)
+
+// AgentAnnotation of a node is the HOST:PORT at which the scheduler reaches the node's agent. Default: the node's internal address, and
+// the port that the scheduler was started with.
+const AgentAnnotation = "muster.sh/agent"
+
 // QuotaGate is the scheduling gate of pods whose queue lacks quota, so that
 // autoscalers do not add nodes for them. It mirrors the scheduler's decision, and
 // only the scheduler removes it.
@@ -245,7 +270,7 @@ var Keys = []string{
 	LastCheckpointAnnotation, WalltimeAnnotation, RequiredTopologyAnnotation, PreferredTopologyAnnotation, ClosenessAnnotation,
 	GPUModelsAnnotation, GPUFractionAnnotation, GPUCountAnnotation, GPUMemoryAnnotation, MinMemberAnnotation, OnFailureAnnotation, StaleGraceAnnotation,
 	TaskAnnotation, StageAnnotation, SegmentSizeAnnotation, SegmentTopologyAnnotation, GPUsAnnotation, NICsAnnotation, ShareAnnotation, BackfilledAnnotation, SuspendedLabel,
-	DrainAnnotation, EvictionsAnnotation, CordonedAnnotation, StrikesAnnotation, RecoveryAnnotation, ReleaseAnnotation, MoveAnnotation, MovingAnnotation, StandbyUntilAnnotation, StandbyKeepsAnnotation, StandbyAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUPositionsAnnotation, ShardsLabel,
+	DrainAnnotation, EvictionsAnnotation, CordonedAnnotation, StrikesAnnotation, RecoveryAnnotation, ReleaseAnnotation, MoveAnnotation, MovingAnnotation, StandbyUntilAnnotation, StandbyKeepsAnnotation, StandbyAnnotation, PausableAnnotation, AgentAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUPositionsAnnotation, ShardsLabel,
 }
 
 // GPUResource is the extended resource of whole GPUs.

@@ -19,8 +19,8 @@ import (
 var othersFlags = []string{
 	"mail", "mpi", "nice", "switches", // Slurm
 	"nnodes", "node-rank", "master-addr", // torchrun
-	"controllers", "ephemeral", "exit-with-parent", "gone", // muster-devcluster
-	"as", "clusterrole", "group", "server-side", "subresource", "type", // kubectl
+	"controllers", "ephemeral", "exit-with-parent", "gone", "agents", // muster-devcluster
+	"as", "clusterrole", "group", "server-side", "subresource", "type", "from-file", // kubectl
 	"create-namespace", "reuse-values", "set", "set-json", "wait", "config", // helm, kind
 }
 

@@ -15,10 +15,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
+	"github.com/muster-sched/muster/agent"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube"
 	"github.com/muster-sched/muster/kube/lease"
 	"github.com/muster-sched/muster/kube/lost"
+	"github.com/muster-sched/muster/kube/pause"
 	"github.com/muster-sched/muster/kube/trace"
 )
 
@@ -38,6 +40,7 @@ type schedulerFlags struct {
 	metrics    string
 	profiles   string
 	record     recordFlags
+	agents     pause.Network
 }
 
 func newScheduler() *cobra.Command {
@@ -85,6 +88,11 @@ func (f *schedulerFlags) register(c *cobra.Command) {
 	durationVar(flags, &f.leases.period, "leader-elect-retry-period", "time between two renewals of the leases")
 	flags.StringArrayVar(&f.shards, "shard", nil, "share the cluster with other instances: the `POOLS` of one shard, separated by commas; * stands for all pools that no other shard names. Repeat the flag for each shard; must be the same for all instances")
 	flags.StringVar(&f.metrics, "metrics-address", "", "serve /metrics, /healthz and /readyz at this `ADDRESS`, such as :8080")
+	flags.StringVar(&f.agents.TLS.Cert, "agent-tls-cert", "", "the `FILE` of the scheduler's certificate for the agents of nodes, in PEM. With it, under a policy with preemption.maxSuspended, pods are paused instead of evicted where their annotation muster.sh/pausable says that they can be")
+	flags.StringVar(&f.agents.TLS.Key, "agent-tls-key", "", "the `FILE` of its key")
+	flags.StringVar(&f.agents.TLS.CA, "agent-tls-ca", "", "the `FILE` of the authority that signed the agents' certificates")
+	flags.IntVar(&f.agents.Port, "agent-port", 9440, "the `PORT` of the agents, at the internal addresses of their nodes; the annotation muster.sh/agent of a node, HOST:PORT, takes precedence")
+	flags.StringVar(&f.agents.Name, "agent-name", "", "a `NAME` that the certificates of all agents have; by default each has the name of its node")
 	flags.StringVar(&f.profiles, "pprof-address", "", "serve /debug/pprof at this `ADDRESS`, such as 127.0.0.1:6060")
 }
 
@@ -117,6 +125,9 @@ func (f *schedulerFlags) config(c *cobra.Command) (kc kube.Config, err error) {
 	kc = kube.Config{
 		Builtins: builtin, Topology: f.topology, Workers: f.workers, StatusRate: f.statusRate, Lost: f.lost, Shards: divided,
 	}
+	if kc.Agents, err = f.agentsOf(c); err != nil {
+		return kc, err
+	}
 	if kc.Log, err = f.logs.logger(c); err != nil {
 		return kc, err
 	}
@@ -131,6 +142,31 @@ func (f *schedulerFlags) config(c *cobra.Command) (kc kube.Config, err error) {
 		kc.Leader.Namespace, kc.Leader.Identity, err = leader(f.namespace)
 	}
 	return kc, err
+}
+
+// agentsOf checks the flags of the agents, and returns how they are reached; nil if they are not.
+func (f *schedulerFlags) agentsOf(c *cobra.Command) (*pause.Network, error) {
+	t := f.agents.TLS
+	if t == (agent.TLS{}) {
+		for _, name := range []string{"agent-port", "agent-name"} {
+			if c.Flags().Changed(name) {
+				return nil, badUsage(c, "--%s: expected --agent-tls-cert, --agent-tls-key and --agent-tls-ca with it", name)
+			}
+		}
+		return nil, nil
+	}
+	for _, x := range []struct{ flag, file string }{{"cert", t.Cert}, {"key", t.Key}, {"ca", t.CA}} {
+		if x.file == "" {
+			return nil, badUsage(c, "--agent-tls-%s: expected a file, with the other two of --agent-tls-cert, --agent-tls-key and --agent-tls-ca", x.flag)
+		}
+	}
+	if f.agents.Port < 1 || f.agents.Port > 65535 {
+		return nil, badUsage(c, "--agent-port: expected a number from 1 to 65535; found %d", f.agents.Port)
+	}
+	if err := t.Check(); err != nil {
+		return nil, badUsage(c, "--agent-tls-cert, --agent-tls-key, --agent-tls-ca: %v", err)
+	}
+	return &f.agents, nil
 }
 
 func (f *schedulerFlags) run(c *cobra.Command) error {

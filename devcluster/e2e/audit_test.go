@@ -80,6 +80,9 @@ func problems(nodes []v1.Node, pods []v1.Pod) []string {
 		if err != nil {
 			out = append(out, fmt.Sprintf("pod %s: %v", p.Name, err))
 		}
+		if k := condition(p, v1alpha1.PausedCondition); k != nil && k.Status == v1.ConditionTrue {
+			set, need.GPUs = nil, 0 // others have its GPUs
+		}
 		for _, d := range set {
 			u.devices[d] += int64(translate.Share(p))
 		}

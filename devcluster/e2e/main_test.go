@@ -48,6 +48,8 @@ var (
 	identity *rest.Config
 	// address is how the admin does.
 	address *rest.Config
+	// agents has what clients of the nodes' agents need.
+	agents string
 )
 
 // systemNamespace is where the chart is installed.
@@ -77,8 +79,12 @@ func run(m *testing.M) (int, error) {
 	if err := os.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
 		return 0, err
 	}
+	if agents, err = os.MkdirTemp("", "agents"); err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(agents)
 	var log bytes.Buffer
-	server, err := local.Start(ctx, func(line string) { fmt.Fprintln(&log, line) }, "--ephemeral", "--nodes", "0")
+	server, err := local.Start(ctx, func(line string) { fmt.Fprintln(&log, line) }, "--ephemeral", "--nodes", "0", "--agents", agents)
 	if err != nil {
 		return 0, fmt.Errorf("%w\n%s", err, &log)
 	}

@@ -206,6 +206,8 @@ func (p *pod) line() PodLine {
 		l.State, l.Why = "moving", p.moving
 	case p.standby != "":
 		l.State, l.Why = "standby", p.standby
+	case p.paused != "":
+		l.State, l.Why = "paused", p.paused
 	case p.phase == failed && p.ended != Failed:
 		l.State = p.ended.name()
 	}
@@ -382,7 +384,7 @@ func telling(p PodLine) int {
 	switch p.State {
 	case "waiting":
 		return 0
-	case "leaving", "moving", "standby":
+	case "leaving", "moving", "standby", "paused":
 		return 1
 	case "running":
 		return 2

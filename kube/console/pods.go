@@ -59,6 +59,8 @@ type pod struct {
 	estimate  string // how long its job is expected to run, and why
 	// standby says why and until when others may use its GPUs; empty while they may not.
 	standby string
+	// paused says so of one whose processes are paused; empty for others.
+	paused string
 }
 
 // ours selects the pods that Muster schedules.
@@ -120,6 +122,8 @@ func trim(p *v1.Pod) pod {
 			out.estimate = k.Message
 		case k.Type == v1alpha1.StandbyCondition && k.Status == v1.ConditionTrue:
 			out.standby = k.Reason + ": " + objects.WithoutPlace(k.Message)
+		case k.Type == v1alpha1.PausedCondition && k.Status == v1.ConditionTrue:
+			out.paused = objects.WithoutPlace(k.Message)
 		case k.Type == v1.DisruptionTarget && k.Status == v1.ConditionTrue:
 			disruption = k
 			out.disrupted = k.Reason + ": " + k.Message
@@ -144,7 +148,7 @@ func trim(p *v1.Pod) pod {
 		out.phase = running
 	}
 	if out.phase != running {
-		out.moving, out.standby = "", ""
+		out.moving, out.standby, out.paused = "", "", ""
 	}
 	if out.phase >= succeeded {
 		out.over = endOf(p)

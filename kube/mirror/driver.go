@@ -361,7 +361,9 @@ func (m *driver) Failures() (is core.FailuresFound) {
 	return is
 }
 
-func newEngine(c core.Config) (Engine, error) { return core.New(tables.Engine(c)) }
+func newEngine(pauses bool) func(core.Config) (Engine, error) {
+	return func(c core.Config) (Engine, error) { return core.New(tables.Engine(c, pauses)) }
+}
 
 // Recorder is called in order, in the goroutine that decides: when an empty engine begins, for every event that it accepts, and
 // for every pass with its decisions, which are valid during the call, as is what says what the engine has counted.

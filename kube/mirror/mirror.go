@@ -134,13 +134,15 @@ type Config struct {
 	Metrics *stats.Metrics
 	Record  Recorder
 	Traced  func(*tables.Journey)
+	// Pauses says that agents can pause the processes of pods (kube/pause).
+	Pauses bool
 	// Failures returns what engines before decided about failures; nil for nothing.
 	Failures func() core.FailuresFound
 }
 
 // New returns a mirror that has observed nothing. It decides from when it takes a shard.
 func New(c Config) *Mirror {
-	m := &Mirror{driver: driver{newEngine: newEngine, record: c.Record, failures: c.Failures, changes: changes{
+	m := &Mirror{driver: driver{newEngine: newEngine(c.Pauses), record: c.Record, failures: c.Failures, changes: changes{
 		Tables: tables.New(c.Policy, c.Levels), log: c.Log, metrics: c.Metrics, traced: c.Traced, acts: tables.Acts{Wake: core.Never},
 		dirtyNodes: map[string]*tables.Node{}, draining: map[string]*tables.Node{}, moving: map[types.UID]*tables.Pod{}, asked: map[types.UID]*tables.Pod{},
 		resting: map[types.UID]*tables.Pod{}, transfers: map[types.UID]*tables.Pod{}, uncounted: map[types.UID]act.Pod{}, returning: map[*tables.Group]bool{}, restarting: map[*tables.Group]restart{},

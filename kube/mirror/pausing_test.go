@@ -14,7 +14,7 @@ func TestNoJobIsSuspended(t *testing.T) {
 		want core.Op
 	}{
 		{"on Kubernetes", func(c core.Config) (core.Op, error) {
-			e, err := newEngine(c)
+			e, err := newEngine(false)(c)
 			if err != nil {
 				return 0, err
 			}

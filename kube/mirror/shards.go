@@ -66,7 +66,7 @@ func (m *driver) letGo(g *tables.Group) {
 	g.Reported, g.Waiting, g.Journey = tables.Report{}, tables.Waiting{}, nil
 	g.Draining, g.Broke = false, false
 	for _, p := range g.Pods {
-		p.Said, p.Dismissed, p.Moves = "", false, false
+		p.Said, p.Dismissed, p.Moves, p.Pause = "", false, false, nil
 		if p.Withheld != nil {
 			m.Storage.GiveUp(p.Object.UID) // the choice stays for the other instance
 			p.Withheld = nil

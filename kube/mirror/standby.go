@@ -113,6 +113,7 @@ func (m *driver) tellStandby(p *tables.Pod, until core.Time) error {
 // resume tells pods that their GPUs are their own again.
 func (m *driver) resume(d *core.Decision) {
 	g := m.Jobs[d.Job]
+	m.touch(g) // a job that was suspended takes pods again
 	for i := range d.Pods {
 		p := g.Slots[d.Pods[i].Pod]
 		l := p.Lending

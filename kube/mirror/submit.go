@@ -108,6 +108,7 @@ func (m *changes) describe(g *tables.Group, p *tables.Pod, job *core.Job) {
 	job.User, job.Class, job.Priority, job.NeverPreempts = tables.UserOf(g, &a), a.Class, rank.Value, rank.Never
 	job.NotPreemptible, job.Locked, job.Lends = a.NotPreemptible, a.Locked, p.Object.WillLend
 	job.MinRuntime, job.Checkpoint, job.Estimate, job.StaleGrace = a.MinRuntime, a.Checkpoint, a.Estimate, a.StaleGrace
+	job.Suspend = m.SuspensionOf(g, p)
 	job.Topology.Required, _ = m.Topologies.Level(tables.RequiredBy(g, &a))
 	job.Topology.Preferred, _ = m.Topologies.Level(a.Preferred)
 	job.Topology.Closeness = a.Closeness
@@ -120,6 +121,9 @@ func (m *changes) describe(g *tables.Group, p *tables.Pod, job *core.Job) {
 // add tells the engine about new pods of a job that it knows, but those that are early: they take
 // the places of pods that are not gone yet.
 func (m *driver) add(g *tables.Group, early map[*tables.Pod]bool) {
+	if g.Paused() {
+		return // the job takes no pods until it goes on
+	}
 	ours := m.Decides(g)
 	list := tables.InOrder(g.Loose, func(p *tables.Pod) bool {
 		return !early[p] && p.State != tables.PodLeaving && (p.State != tables.PodWaiting || p.Ready() && ours)

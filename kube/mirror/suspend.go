@@ -27,6 +27,19 @@ func (m *changes) suspend(g *tables.Group, list []tables.Eviction) {
 	m.acts.Suspend = append(m.acts.Suspend, x)
 }
 
+// Leave evicts a pod without a decision of the engine, which knows that it leaves or finds it gone.
+func (m *changes) Leave(p *tables.Pod, reason, message string) {
+	if p.State == tables.PodLeaving || p.Group == nil || !m.Decides(p.Group) {
+		return
+	}
+	m.metrics.Evicted(reason)
+	p.State, p.Cause = tables.PodLeaving, tables.Eviction{Of: p, Reason: reason, Message: message}
+	m.NotePod(p)
+	if !p.InFlight { // else there is nothing to evict yet (bound)
+		m.sendOff(p.Group, []tables.Eviction{p.Cause})
+	}
+}
+
 // unpark handles a failure to suspend the owner of a group.
 func (m *changes) unpark(id translate.Group) {
 	if g := m.Groups[id]; g != nil {

@@ -54,6 +54,11 @@ type Pod struct {
 	MoveRequest *translate.MoveRequest
 	// Standby is what it says about lending its GPUs, nil for nothing.
 	Standby *Standby
+	// Pause is what the scheduler wrote on it about the pause of its processes, nil for nothing. Pausable is what it says about
+	// that, the zero value for nothing, and NotPausable why they cannot be paused all the same.
+	Pause       *Pause
+	Pausable    core.Suspension
+	NotPausable string
 	// WillLend says that it is to lend its GPUs at times, as far as its annotations say.
 	WillLend     bool
 	DeviceClaims []devices.ClaimRef
@@ -185,9 +190,15 @@ func (o *Pod) readOurs(p *v1.Pod) {
 		}
 	}
 	o.WillLend = willLend(p)
+	if v, ok := p.Annotations[v1alpha1.PausableAnnotation]; ok {
+		o.Pausable, err = readPausable(v)
+		wrong(err)
+		o.NotPausable = NotPausable(p)
+	}
 	if o.Node != "" {
 		o.Standby = StandbyOf(p)
 		o.KeepPlace()
+		o.readPause(p)
 	}
 	o.DeviceClaims = devices.PodClaims(p)
 	if o.Request.GPU >= core.WholeGPU {
@@ -245,7 +256,7 @@ func (o *Pod) Ended() bool { return o.Over() || o.Deleting && o.Node == "" }
 // Stranded returns a pod known only by what it takes, like those of other schedulers.
 func (o *Pod) Stranded() *Pod {
 	x := *o
-	x.Ours, x.Move, x.MoveRequest, x.Standby, x.Membership = false, nil, nil, nil, translate.Membership{}
+	x.Ours, x.Move, x.MoveRequest, x.Standby, x.Pause, x.Membership = false, nil, nil, nil, nil, translate.Membership{}
 	if len(x.DeviceClaims) > 0 || x.Extended != "" {
 		x.Request.GPU = 0 // its claims hold its devices
 	}

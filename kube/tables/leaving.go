@@ -182,7 +182,7 @@ func (t *Tables) Mobility(g *Group, p *Pod) core.Mobility {
 // Movable reports whether nothing is in progress for a pod that a move would disturb.
 func (t *Tables) Movable(p *Pod) bool {
 	o := p.Object
-	return p.Slot >= 0 && p.State == PodBound && !p.InFlight && !p.Moves && p.DoubleOf == nil && !o.Deleting && !o.Move.Active()
+	return p.Slot >= 0 && p.State == PodBound && !p.InFlight && !p.Moves && p.Pause == nil && p.DoubleOf == nil && !o.Deleting && !o.Move.Active()
 }
 
 // Doubles finds new pods of a group for those that were detached from its owner: pairs of an

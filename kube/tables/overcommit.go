@@ -27,6 +27,8 @@ import (
 //     all earlier ones. Without the second condition, an early pod that is edited to
 //     name the device of a later one makes that one yield.
 //
+// Those whose processes are paused have none either: what their annotations name is another's meanwhile.
+//
 // A node that publishes fewer GPUs than before makes no pod yield: the devices of its
 // pods differ.
 
@@ -55,7 +57,7 @@ func (t *Tables) Contest(p *Pod, g *Group, late bool) iter.Seq[Contested] {
 			return o.AsBound()
 		}
 		list := InOrder(n.Pods, func(o *Pod) bool {
-			return o.Object.Ours && !o.Object.Deleting && o.State != PodLeaving && !o.Yields && !o.Lends()
+			return o.Object.Ours && !o.Object.Deleting && o.State != PodLeaving && !o.Yields && !o.Lends() && !o.Paused()
 		})
 		slices.SortFunc(list, earlier)
 		over := overflow(list, n.Told.GPUs)

@@ -60,6 +60,9 @@ type Pod struct {
 	// about that.
 	Lending     *Lending
 	StandbySaid string
+	// Pause is set while its processes are paused, are about to be, or are about to go on. Measured has how long that took last.
+	Pause    *Pause
+	Measured core.Suspension
 	// Returns says that it was evicted to start again elsewhere: see [Returning].
 	Returns bool
 	// Lost says that it ended, or is gone, without having succeeded.
@@ -233,7 +236,7 @@ func (p *Pod) Share() core.Milli {
 // the pod names.
 func (p *Pod) Holds() uint64 {
 	set := p.Devices | p.Given
-	if p.Devices != 0 {
+	if p.Devices != 0 || p.Paused() {
 		return set
 	}
 	for _, d := range p.Object.GPUs {

@@ -1,0 +1,50 @@
+package pause
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics are the Prometheus metrics of pauses.
+type Metrics struct {
+	pause, resume prometheus.Histogram
+	failures      *prometheus.CounterVec
+}
+
+// NewMetrics returns metrics that are in no registry.
+func NewMetrics() *Metrics {
+	buckets := prometheus.ExponentialBuckets(0.1, 2, 14)
+	return &Metrics{
+		pause: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "muster_pause_seconds", Help: "Time until the GPUs of a pod were free by a pause of its processes, resizes included.", Buckets: buckets,
+		}),
+		resume: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "muster_resume_seconds", Help: "Time until the paused processes of a pod went on, resizes included.", Buckets: buckets,
+		}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "muster_pause_failures_total", Help: "Pods that could not be paused, or could not go on, and were evicted.",
+		}, []string{"op"}),
+	}
+}
+
+// Collectors are the metrics, to be registered.
+func (m *Metrics) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.pause, m.resume, m.failures}
+}
+
+func (m *Metrics) paused(took time.Duration, err error) {
+	if err != nil {
+		m.failures.WithLabelValues("pause").Inc()
+		return
+	}
+	m.pause.Observe(took.Seconds())
+}
+
+func (m *Metrics) resumed(took time.Duration, err error) {
+	if err != nil {
+		m.failures.WithLabelValues("resume").Inc()
+		return
+	}
+	m.resume.Observe(took.Seconds())
+}
