@@ -220,6 +220,38 @@ func TestEveryValue(t *testing.T) {
 	}
 }
 
+// The agents have certificates and the folders of the node, and the scheduler knows where and as whom to call them.
+func TestAgents(t *testing.T) {
+	all := renderObjects(t, map[string]any{"agents": map[string]any{
+		"secret": "scheduler", "name": "muster-agent", "port": 9441,
+		"daemonSet": map[string]any{"enabled": true, "secret": "agents"},
+	}})
+	for _, want := range []string{
+		"--agent-tls-cert=/etc/muster/agents/tls.crt", "--agent-tls-key=/etc/muster/agents/tls.key", "--agent-tls-ca=/etc/muster/agents/ca.crt",
+		"--agent-port=9441", "--agent-name=muster-agent",
+	} {
+		if !slices.Contains(arguments(t, all), want) {
+			t.Errorf("the scheduler lacks %s", want)
+		}
+	}
+	if v := find[*appsv1.Deployment](t, all, "muster-scheduler").Spec.Template.Spec.Volumes; len(v) != 1 || v[0].Secret.SecretName != "scheduler" {
+		t.Errorf("the scheduler has the volumes %+v", v)
+	}
+	pod := find[*appsv1.DaemonSet](t, all, "muster-agent").Spec.Template
+	c := pod.Spec.Containers[0]
+	if !pod.Spec.HostPID || c.Ports[0].HostPort != 9441 || !slices.Contains(c.Args, "--listen=:9441") || pod.Spec.Volumes[0].Secret.SecretName != "agents" {
+		t.Errorf("%+v", pod.Spec)
+	}
+	for _, selector := range find[*corev1.Service](t, all, "muster-metrics").Spec.Selector {
+		if selector == pod.Labels["app.kubernetes.io/name"] {
+			t.Error("the agents are among the scheduler's pods")
+		}
+	}
+	if _, err := render(chartDir, map[string]any{"agents": map[string]any{"daemonSet": map[string]any{"enabled": true}}}); err == nil {
+		t.Error("agents without certificates are taken")
+	}
+}
+
 // What can be left out leaves objects and flags out.
 func TestWithoutOptions(t *testing.T) {
 	off := map[string]any{"enabled": false}
