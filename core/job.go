@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/core/place"
 	"github.com/muster-sched/muster/core/quota"
 )
 
@@ -27,6 +28,8 @@ type (
 	Requirement = cluster.Requirement
 	// Term is an affinity or anti-affinity between pods.
 	Term = cluster.Term
+	// Combination is a way to put a gang together out of unlike GPUs.
+	Combination = place.Combination
 	// Amount is an amount of a named resource.
 	Amount = cluster.Amount
 	// Request is what one pod needs.
@@ -143,6 +146,9 @@ type Job struct {
 	// their order.
 	Tasks    []Task
 	Topology TopologyRequest
+	// Combinations are the GPU models on which the tasks of a gang may be together, and what each is worth: at most
+	// [MaxCombinations], in an order that decides between those of equal worth. nil: all that the tasks accept.
+	Combinations []Combination
 	// Submitted is when the user submitted the job; it orders the queue.
 	Submitted Time
 	// Estimate is the expected run time; 0 when unknown.

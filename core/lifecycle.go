@@ -56,7 +56,7 @@ func CheckJob(j *Job) error {
 	if j.Gang && !rigid {
 		return fmt.Errorf("job %s: a gang that starts with no pods", j.Name)
 	}
-	return nil
+	return checkCombinations(j)
 }
 
 // checkDuration reports what is wrong with a duration of a job.

@@ -47,6 +47,7 @@ func (us *units) prepareTurn(j *job, at turn) candidate {
 		u.Preferred = levelOf(us.state, j.Topology.Preferred)
 		u.OneModel = true
 		u.Closeness = j.Topology.Closeness
+		u.Combinations = j.Combinations
 	}
 	if j.queue.Limited() {
 		u.Room, u.Limits = j.room, j.queue.Limits()
@@ -163,12 +164,34 @@ func (us *units) base(j *job) string {
 // request returns what a waiting pod of a task requests now.
 func (us *units) request(j *job, t int) *Request {
 	r := &j.Tasks[t].Request
-	if base := us.base(j); base != "" && r.GPU > 0 && len(r.Models) == 0 {
-		joins := *r
-		joins.Models = []string{base}
-		return &joins
+	base := ""
+	switch {
+	case len(j.Combinations) > 0:
+		base = us.combinedOn(j, t)
+	case r.GPU > 0 && len(r.Models) == 0:
+		base = us.base(j)
 	}
-	return r
+	if base == "" {
+		return r
+	}
+	joins := *r
+	joins.Models = []string{base}
+	return &joins
+}
+
+// combinedOn returns the model of the running pods of a task with GPUs, "" if none runs. Others of a job that lists combinations
+// join them: it has started on one of these. It costs O(pods) at worst.
+func (us *units) combinedOn(j *job, t int) string {
+	if j.count[podRunning] == 0 || j.Tasks[t].GPU == 0 {
+		return ""
+	}
+	lo, hi := j.span(t)
+	for i := lo; i < hi; i++ {
+		if p := &j.pods[i]; int(p.task) == t && p.state == podRunning {
+			return us.state.Pool(p.alloc.Node).Model
+		}
+	}
+	return ""
 }
 
 // compile makes sure that the class's shapes match the nodes as they are: which pools they
@@ -259,6 +282,7 @@ func (us *units) classOf(j *job) classID {
 	if left != nil {
 		fmt.Fprintf(&b, " not on %d", left)
 	}
+	us.spellCombinations(&b, j)
 	waiting, members, lacking := j.waitingByTask(), j.membersByTask(), us.staleGangs.lacking(j)
 	for t := range j.Tasks {
 		n := 0
@@ -272,4 +296,15 @@ func (us *units) classOf(j *job) classID {
 	}
 	id.more = b.String()
 	return id
+}
+
+// spellCombinations spells out the combinations that a job lists, and which of their models its tasks must join.
+func (us *units) spellCombinations(b *strings.Builder, j *job) {
+	if len(j.Combinations) == 0 {
+		return
+	}
+	fmt.Fprintf(b, " combined as %v", j.Combinations)
+	for t := range j.Tasks {
+		fmt.Fprintf(b, " on %q", us.combinedOn(j, t))
+	}
 }

@@ -309,6 +309,15 @@ func readJob(l *line, tasks []*line, now core.Time) core.Job {
 	for _, t := range tasks {
 		j.Tasks = append(j.Tasks, readTask(t))
 	}
+	var err error
+	if j.Combinations, err = core.ParseCombinations(l.list("combinations"), j.Tasks); err != nil {
+		l.wrong("combinations: %v", err)
+	}
+	for t := range j.Tasks {
+		if len(j.Tasks[t].Models) == 0 {
+			j.Tasks[t].Models = core.CombinedModels(j.Combinations, t)
+		}
+	}
 	return j
 }
 

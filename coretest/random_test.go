@@ -272,11 +272,28 @@ func (s *story) submit() {
 	if j.Gang && s.chance(3) {
 		j.Topology.Closeness = pick[int64](s, 50, 250, 1500)
 	}
+	combine(&j, s.jobs)
 	j.Lends = j.Class == core.HP && s.jobs%3 == 0
 	if s.jobs%2 == 0 {
 		j.Suspend = core.Suspension{Pause: core.Second, Resume: core.Second, HostMemMiB: int64(1 + s.jobs%40)}
 	}
 	s.Must(core.JobSubmitted{Job: j})
+}
+
+// combine lets some gangs of two tasks list combinations of models, by their number.
+func combine(j *core.Job, number int) {
+	alike := func(t core.Task) bool { return t.GPU == 0 || t.MinPods != 0 || len(t.Models) < 2 && t.Models != nil }
+	if !j.Gang || len(j.Tasks) != 2 || slices.ContainsFunc(j.Tasks, alike) || number%4 == 0 {
+		return
+	}
+	j.Topology.Closeness = 0
+	for t := range j.Tasks {
+		j.Tasks[t].Models, j.Tasks[t].Speeds = []string{"A", "B"}, nil
+	}
+	j.Combinations = []core.Combination{{Models: []string{"A", "B"}, Rates: []int64{2000, 1000}, Price: 1000}, {Models: []string{"B", "B"}, Rates: []int64{1500}, Price: 1000}}
+	if number%4 == 1 {
+		j.Combinations = append(j.Combinations[:1], core.Combination{Models: []string{"B", "A"}, Rates: []int64{900, 1800}, Price: 500})
+	}
 }
 
 // mobility draws how pods can be moved: most can be replaced.

@@ -1,6 +1,7 @@
 package coretest
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/muster-sched/muster/core"
@@ -57,10 +58,7 @@ func (w *Twin) podFits(j *job, i int) string {
 		old := *p
 		at := core.Placement{Pod: i, Node: n.Name}
 		p.state, p.at = running, at
-		err := w.near(j, &at, []core.Placement{at}, false)
-		if err == nil {
-			err = w.together(j)
-		}
+		err := cmp.Or(w.near(j, &at, []core.Placement{at}, false), w.together(j), w.combined(j))
 		*p = old
 		if err == nil {
 			return n.Name

@@ -265,6 +265,9 @@ func (x *trial) even(t int) bool {
 
 // holds checks what must hold when all pods are placed.
 func (x *trial) holds() bool {
+	if x.w.combined(x.j) != nil {
+		return false
+	}
 	for i := range x.placed {
 		if x.w.near(x.j, &x.placed[i], x.placed, true) != nil {
 			return false

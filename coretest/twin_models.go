@@ -57,6 +57,19 @@ func (w *Twin) better(j *job, t *core.Task, has map[string]int, model, than stri
 	return cost(model) < cost(than)*(1-1e-9)
 }
 
+// combined checks that the running pods of a job that lists combinations of models are on the models of one of them.
+func (w *Twin) combined(j *job) error {
+	fits := func(c core.Combination) bool {
+		return !slices.ContainsFunc(j.pods, func(p pod) bool {
+			return p.on() && j.Tasks[p.task].GPU > 0 && w.node(p.at.Node).Model != c.Models[p.task]
+		})
+	}
+	if len(j.Combinations) > 0 && !slices.ContainsFunc(j.Combinations, fits) {
+		return fmt.Errorf("its models are not one of its combinations %v", j.Combinations)
+	}
+	return nil
+}
+
 // bestModels checks that a job that starts is on the best model with room, where nothing but room
 // decides: it has one task and no ties to other pods or to a domain, and no place is kept for others.
 func (w *Twin) bestModels(j *job, d *core.Decision, asGang bool) error {

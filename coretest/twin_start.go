@@ -63,6 +63,9 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 	if err := w.bestModels(j, d, asGang); err != nil {
 		return err
 	}
+	if err := w.combined(j); err != nil {
+		return err
+	}
 	for k := range d.Pods {
 		if err := w.near(j, &d.Pods[k], d.Pods, asGang); err != nil {
 			return fmt.Errorf("pod %d on %s: %w", d.Pods[k].Pod, d.Pods[k].Node, err)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -63,7 +64,7 @@ type node struct {
 // speedOf returns the speed at which placed pods work together.
 func (r *run) speedOf(s *state, pods []int) float64 {
 	m := &r.Models
-	if len(m.Speed) == 0 && m.CommShare == 0 && s.slowdown == 0 && !s.speeds && s.with == nil {
+	if len(m.Speed) == 0 && m.CommShare == 0 && s.slowdown == 0 && !s.speeds && s.with == nil && len(s.Combinations) == 0 {
 		return 1
 	}
 	speed, group, spread, slowed := math.Inf(1), "", false, false
@@ -90,7 +91,10 @@ func (r *run) speedOf(s *state, pods []int) float64 {
 	if s.with != nil {
 		speed *= m.Packing.Profiles.Speed(s.profile, s.with.profile)
 	}
-	if spread {
+	switch {
+	case len(s.Combinations) > 0:
+		speed *= r.combinedRate(s, pods)
+	case spread:
 		speed /= 1 + m.CommShare*m.SpreadCost
 	}
 	return speed
@@ -205,4 +209,51 @@ func (r *run) repairNode(now core.Time, n *node) error {
 	}
 	r.planFailure(n, now)
 	return r.sinks.node(now, n.spec, true)
+}
+
+// combinedRate returns how fast a job that lists combinations of GPU models works where its pods are.
+func (r *run) combinedRate(s *state, pods []int) float64 {
+	// 1. The model of each task, and how far apart its pods are.
+	models, apart := make([]string, len(s.Tasks)), 0
+	var first *core.Node
+	for _, i := range pods {
+		if s.placed[i].Node == "" {
+			continue
+		}
+		n := r.nodes[s.placed[i].Node].spec
+		if first == nil {
+			first = n
+		}
+		apart = max(apart, levelsApart(first, n))
+		for t, before := 0, 0; t < len(s.Tasks); t++ {
+			if before += s.Tasks[t].Pods; i < before {
+				models[t] = n.Model
+				break
+			}
+		}
+	}
+	// 2. The combination that this is.
+	for c := range s.Combinations {
+		listed := s.Combinations[c].Models
+		is := true
+		for t, m := range listed {
+			is = is && (m == "" || models[t] == "" || m == models[t])
+		}
+		if is {
+			return float64(s.Combinations[c].Rate(apart)) / 1000
+		}
+	}
+	panic(fmt.Sprintf("sim: job %s runs on %v, which is none of its combinations", s.Name, models))
+}
+
+// levelsApart returns how many levels of the topology lie between two nodes: 0 within one leaf group or HBD.
+func levelsApart(a, b *core.Node) int {
+	if a.Name == b.Name || a.HBD != "" && a.HBD == b.HBD {
+		return 0
+	}
+	common := 0
+	for common < min(len(a.Domains), len(b.Domains)) && a.Domains[common] != "" && a.Domains[common] == b.Domains[common] {
+		common++
+	}
+	return max(len(a.Domains), len(b.Domains)) - common
 }

@@ -97,6 +97,8 @@ type job struct {
 	// expected run time.
 	Checkpoint v1alpha1.Duration `json:"checkpoint,omitempty"`
 	Estimate   v1alpha1.Duration `json:"estimate,omitempty"`
+	// Combinations are the GPU models on which the tasks of a gang may be together, such as A100+L40S=2.3/1.9@3.5.
+	Combinations []string `json:"combinations,omitempty"`
 	// Suspend says what it takes to suspend the job, if it can be.
 	Suspend suspension `json:"suspend,omitzero"`
 	// RunningFor is how long the pods of Running have been running, by default a day or

@@ -105,9 +105,35 @@ func (r *reader) addJob(j *job, at string) error {
 	if c.Job.Pods() == 0 {
 		return nil // all that there was of it is leaving
 	}
+	if err := r.addCombinations(&c, j, at+".combinations"); err != nil {
+		return err
+	}
 	r.s.Jobs = append(r.s.Jobs, c)
 	times := j.GPUTime.Served()
 	return served(r, at+".gpuTime", &r.s.Counted.Jobs, core.JobTime{Job: j.Name, Served: times}, times)
+}
+
+// addCombinations adds the combinations of GPU models that the job lists. Tasks that name no model are on those.
+func (r *reader) addCombinations(c *Job, j *job, at string) error {
+	if len(j.Combinations) == 0 {
+		return nil
+	}
+	if len(c.Tasks) != len(j.Tasks) {
+		return r.src.Errorf(at, "none in a job with a task of which all pods are leaving; found %d", len(j.Combinations))
+	}
+	var err error
+	if c.Combinations, err = core.ParseCombinations(j.Combinations, c.Tasks); err != nil {
+		return r.src.Errorf(at, "%s", err)
+	}
+	for t := range c.Tasks {
+		if len(c.Tasks[t].Models) == 0 {
+			c.Tasks[t].Models = core.CombinedModels(c.Combinations, t)
+		}
+	}
+	if err := core.CheckJob(&c.Job); err != nil {
+		return r.src.Errorf(at, "%s", err)
+	}
+	return nil
 }
 
 func (r *reader) checkJob(j *job, at string) error {

@@ -18,7 +18,7 @@ import (
 var musterJobs = jobFormat{
 	columns: columns{exact: true, required: []string{"job", "task", "queue", "kind", "class", "priority", "gang",
 		"pods", "gpu_milli", "cpu_milli", "mem_mib", "gpu_models", "submit_s", "duration_s", "outcome",
-		"checkpoint_s", "locked", "topology", "affinity"}, optional: []string{"mobility", "standby", "user", "profile", "suspend"}},
+		"checkpoint_s", "locked", "topology", "affinity"}, optional: []string{"mobility", "standby", "user", "profile", "suspend", "combinations"}},
 	start: func(t *table, _ *Options) nextJob { return (&jobReader{t: t}).next },
 }
 
@@ -47,6 +47,7 @@ const (
 	jobUser
 	jobProfile
 	jobSuspend
+	jobCombinations
 )
 
 // Names of the classes and outcomes in files.
@@ -82,22 +83,45 @@ func (r *jobReader) next() (Job, int, error) {
 	}
 	line := r.t.line
 	j := r.row()
+	combinations := r.names.get(r.t.text(jobCombinations), clone)
 	for r.t.err == nil {
 		err := r.t.next()
 		if err == io.EOF {
 			r.ended = true
-			return j, line, nil
+			return j, line, r.combine(&j, combinations, line)
 		}
 		if err != nil {
 			return Job{}, r.t.line, err
 		}
 		if string(r.t.field(jobName)) != j.Name {
 			r.ahead = true
-			return j, line, nil
+			return j, line, r.combine(&j, combinations, line)
 		}
-		r.join(&j)
+		if r.join(&j); string(r.t.text(jobCombinations)) != combinations {
+			r.t.wrong(jobCombinations, fmt.Sprintf("the same as in the row above, of the same job %q", j.Name))
+		}
 	}
 	return Job{}, line, r.t.err
+}
+
+// combine adds the combinations of GPU models that a job, whose first row is on a line, lists. Tasks that name no model are on those.
+func (r *jobReader) combine(j *Job, list string, line int) error {
+	if list == "" {
+		return nil
+	}
+	var err error
+	if j.Combinations, err = core.ParseCombinations(strings.Split(list, "|"), j.Tasks); err == nil {
+		for t := range j.Tasks {
+			if len(j.Tasks[t].Models) == 0 {
+				j.Tasks[t].Models = core.CombinedModels(j.Combinations, t)
+			}
+		}
+		err = core.CheckJob(&j.Job)
+	}
+	if err != nil {
+		return &Error{File: r.t.file, Line: line, Field: "combinations", Want: err.Error()}
+	}
+	return nil
 }
 
 // row reads a row as a job of one task.

@@ -69,6 +69,11 @@ func writableJob(j *Job) error {
 	case j.Topology.Closeness < 0 || j.Topology.Closeness > core.MaxCloseness:
 		return fmt.Errorf("closeness 0..%d, found %s", core.MaxCloseness/1000, core.FormatCloseness(j.Topology.Closeness))
 	}
+	for i := range j.Combinations {
+		if slices.ContainsFunc(j.Combinations[i].Models, func(m string) bool { return !word(m, "|+:=") }) {
+			return fmt.Errorf("combination of GPU models %q %w", j.Combinations[i].Models, errUnwritable)
+		}
+	}
 	for i := range j.Tasks {
 		if err := writableTask(j, &j.Tasks[i]); err != nil {
 			return fmt.Errorf("task %q: %w", j.Tasks[i].Name, err)
@@ -151,6 +156,7 @@ func (r *row) task(j *Job, t *core.Task) {
 	r.text(j.User)
 	r.text(j.Profile)
 	r.text(suspensionText(j.Suspend))
+	r.text(core.FormatCombinations(j.Combinations, nil))
 	r.end()
 }
 

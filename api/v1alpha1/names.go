@@ -58,6 +58,9 @@ const (
 	// ClosenessAnnotation says by which share of its run time a gang rather runs longer, on slower
 	// GPU models, than with its pods one more topology level apart: "0.1".
 	ClosenessAnnotation = "muster.sh/closeness"
+	// GPUCombinationsAnnotation lists the GPU models on which the roles of a gang may be together, how fast it is on them by
+	// levels apart, and what they cost: "prefill:A100+decode:L40S=2.3/1.9@3.5|prefill:A100+decode:A100=2".
+	GPUCombinationsAnnotation = "muster.sh/gpu-combinations"
 	// GPUModelsAnnotation lists the GPU models the pod can use, separated by "|",
 	// as in "H800|A100"; any when not given.
 	GPUModelsAnnotation = "muster.sh/gpu-models"
@@ -268,7 +271,7 @@ var Keys = []string{
 	QueueLabel, GangLabel, PoolLabel, KindAnnotation, ClassAnnotation, UserAnnotation, PriorityClassAnnotation,
 	PreemptibleAnnotation, LockedAnnotation, MobilityAnnotation, MinRuntimeAnnotation, CheckpointIntervalAnnotation,
 	LastCheckpointAnnotation, WalltimeAnnotation, RequiredTopologyAnnotation, PreferredTopologyAnnotation, ClosenessAnnotation,
-	GPUModelsAnnotation, GPUFractionAnnotation, GPUCountAnnotation, GPUMemoryAnnotation, MinMemberAnnotation, OnFailureAnnotation, StaleGraceAnnotation,
+	GPUCombinationsAnnotation, GPUModelsAnnotation, GPUFractionAnnotation, GPUCountAnnotation, GPUMemoryAnnotation, MinMemberAnnotation, OnFailureAnnotation, StaleGraceAnnotation,
 	TaskAnnotation, StageAnnotation, SegmentSizeAnnotation, SegmentTopologyAnnotation, GPUsAnnotation, NICsAnnotation, ShareAnnotation, BackfilledAnnotation, SuspendedLabel,
 	DrainAnnotation, EvictionsAnnotation, CordonedAnnotation, StrikesAnnotation, RecoveryAnnotation, ReleaseAnnotation, MoveAnnotation, MovingAnnotation, StandbyUntilAnnotation, StandbyKeepsAnnotation, StandbyAnnotation, PausableAnnotation, AgentAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUPositionsAnnotation, ShardsLabel,
 }

@@ -8,12 +8,15 @@ import (
 // maxAssignments bounds the assignments of models to the tasks of one gang that are tried.
 const maxAssignments = 64
 
-// byCloseness places a gang that weighs the speed of the models against the distance of its
+// weighsDistance reports whether the gang says what the distance of its pods costs it.
+func (u *Unit) weighsDistance() bool { return u.Closeness > 0 || len(u.Combinations) > 0 }
+
+// byCost places a gang that weighs what it does on the models against the distance of its
 // pods (Heterogeneity at Hyperscale, ASI, §5.2): prefill on one model and decode on another, under
 // different switches, or both on one model nearby. It tries the assignments of models to tasks
 // at every level, the lowest cost first. Those that use the dedicated zone come last, as for
 // every gang. O(assignments x levels) tries of a level.
-func (p *Placer) byCloseness(u *Unit) bool {
+func (p *Placer) byCost(u *Unit) bool {
 	levels := p.levels(u)
 	for _, zone := range [2]bool{false, true} {
 		if zone && !u.usesZone() {
@@ -39,10 +42,20 @@ type option struct {
 // cost is how long a gang runs, times the price of its GPUs, as a fraction.
 type cost struct{ time, speed int64 }
 
+// assignment is a model for each task of a gang, by name; everyModel for tasks that may be on any node.
+type assignment struct {
+	models []string
+	of     *Combination // nil if the gang lists none
+}
+
 // costOf returns the cost of a gang whose tasks have models assigned, and whose pods are a number of
 // levels apart.
-func (p *Placer) costOf(u *Unit, assigned []string, apart int) cost {
-	return cost{(1000 + u.Closeness*int64(apart)) * p.price(u, assigned), u.speedOf(assigned)}
+func (p *Placer) costOf(u *Unit, a *assignment, apart int) cost {
+	price := p.price(u, a.models)
+	if a.of != nil {
+		return cost{max(a.of.Price, 1) * price, a.of.Rate(apart)}
+	}
+	return cost{(1000 + u.Closeness*int64(apart)) * price, u.speedOf(a.models)}
 }
 
 func (c cost) compare(o cost) int { return cmp.Compare(c.time*o.speed, o.time*c.speed) }
@@ -56,18 +69,39 @@ func (p *Placer) levelsApart(level int) int { return max(0, len(p.state.Levels()
 // is tried first, and so on.
 func (p *Placer) options(u *Unit, levels []int, zone bool) []option {
 	var out []option
-	for _, a := range u.assignments() {
-		sp, ok := u.spaceOf(a, zone)
+	for _, a := range u.ways() {
+		sp, ok := u.spaceOf(a.models, zone)
 		if !ok || !p.enough(u, sp) {
 			continue
 		}
 		for _, level := range levels {
-			out = append(out, option{sp, level, p.costOf(u, a, p.levelsApart(level))})
+			out = append(out, option{sp, level, p.costOf(u, &a, p.levelsApart(level))})
 		}
 	}
 	slices.SortStableFunc(out, func(a, b option) int {
 		return cmp.Or(a.compare(b.cost), cmp.Compare(p.levelsApart(a.level), p.levelsApart(b.level)))
 	})
+	return out
+}
+
+// ways returns the combinations of models that the gang lists; without any, all assignments.
+func (u *Unit) ways() []assignment {
+	var out []assignment
+	for i := range u.Combinations {
+		c := &u.Combinations[i]
+		models := slices.Clone(c.Models)
+		for t := range models {
+			if len(u.Tasks[t].Pods) == 0 || models[t] == "" {
+				models[t] = everyModel
+			}
+		}
+		out = append(out, assignment{models, c})
+	}
+	if out == nil {
+		for _, models := range u.assignments() {
+			out = append(out, assignment{models: models})
+		}
+	}
 	return out
 }
 

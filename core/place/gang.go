@@ -25,7 +25,7 @@ func (p *Placer) Gang(u *Unit) ([]Placed, bool) {
 	}
 	// A gang that weighs speed against distance; if that finds no place, as all others: one role
 	// on several models, or roles that one after the other do not fit.
-	if u.Closeness > 0 && p.byCloseness(u) {
+	if u.weighsDistance() && p.byCost(u) {
 		return p.out, true
 	}
 	for _, sp := range p.spaces(u) {
@@ -174,7 +174,7 @@ func (p *Placer) levels(u *Unit) []int {
 	case u.Preferred >= 0 && !u.packs():
 		first = u.Preferred
 	}
-	if !u.packs() && u.Preferred < 0 && u.Closeness == 0 {
+	if !u.packs() && u.Preferred < 0 && !u.weighsDistance() {
 		first = u.Required
 	}
 	for l := max(first, u.Required); l >= max(u.Required, 0); l-- {

@@ -16,6 +16,9 @@ const everyModel = "*"
 // dedicated zone and then with it. In every one of them, pods that name no model and need
 // GPUs are all on one model, the base of the space.
 func (p *Placer) spaces(u *Unit) []space {
+	if len(u.Combinations) > 0 {
+		return p.combined(u)
+	}
 	var names []string // of the models that tasks accept, "" for nodes without GPUs
 	var zone, mixed, anywhere, oneModel bool
 	for t := range u.Tasks {

@@ -87,7 +87,10 @@ func (p *Placer) tooLargeTogether(u *Unit) Shortfall {
 			}
 		}
 	}
-	if nearest.space == nil {
+	switch {
+	case nearest.space == nil && len(u.Combinations) > 0:
+		return Shortfall{TooLarge, "no combination of GPU models that it lists has nodes for all of its tasks: " + u.listCombinations()}
+	case nearest.space == nil:
 		return Shortfall{}
 	}
 	return Shortfall{TooLarge, p.whyTooLarge(u, &nearest, gpu)}

@@ -31,6 +31,9 @@ type Unit struct {
 	// Closeness is by how much, in thousandths, each level between the pods of the gang
 	// lengthens its run time; if it is 0, the fastest models come first, however far apart.
 	Closeness int64
+	// Combinations are the only models on which the tasks of the gang may be together; nil: all that
+	// they accept.
+	Combinations []Combination
 	// Joins says that other pods of the job are in the domain Home of the level Required: the
 	// pods of the unit must join them there.
 	Joins bool

@@ -71,6 +71,9 @@ func (p *Placer) Why(u *Unit) Shortfall {
 	}
 	free := *u
 	free.Room = nil
+	if len(u.Combinations) > 0 && !slices.ContainsFunc(p.spaces(u), func(sp space) bool { return p.enough(&free, sp) }) {
+		return Shortfall{GPUs, "each task has room by itself, but no combination of GPU models that it lists has room for all: " + u.listCombinations()}
+	}
 	if u.Whole && !slices.ContainsFunc(p.spaces(u), func(sp space) bool { return p.enough(&free, sp) }) {
 		return Shortfall{GPUs, "it fits on several GPU models together but on no single model; it can mix models that it names"}
 	}

@@ -86,7 +86,7 @@ func (m *changes) blocked(g *tables.Group) (reason, detail string) {
 	if reason, detail := m.TurnedAway(g, ready[0], &a); reason != "" {
 		return reason, detail
 	}
-	if wrong := m.WithoutLevel(g, &a); wrong != "" {
+	if wrong := m.Misplaced(g, &a); wrong != "" {
 		return tables.ReasonMisconfigured, wrong
 	}
 	// 6. A start that failed is not tried again at once.

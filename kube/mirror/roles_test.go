@@ -370,3 +370,22 @@ func TestMisconfiguredWhileItWaits(t *testing.T) {
 	w.pod("p", func(p *v1.Pod) { delete(p.Annotations, v1alpha1.PreemptibleAnnotation) })
 	w.on("p>a")
 }
+
+// A gang lists the pairs of GPU models on which its roles may be. It starts on the one that is worth most for its price, and waits
+// with what is wrong where that cannot be read.
+func TestCombinationsOfModels(t *testing.T) {
+	w := newWorld(t)
+	w.node("n1", "r1", ofModel("A100"))
+	w.node("n2", "r1", ofModel("L40S"))
+	role := func(name, list string) []change[*v1.Pod] {
+		return []change[*v1.Pod]{gang(name[:4], 2), noted(v1alpha1.TaskAnnotation, name[5:]), noted(v1alpha1.GPUCombinationsAnnotation, list), asking("nvidia.com/gpu", "1")}
+	}
+	for _, name := range []string{"best-prefill", "best-decode"} {
+		w.pod(name, role(name, "prefill:A100+decode:L40S=2@3|decode:A100+prefill:A100=2@4")...)
+	}
+	w.on("best-prefill>n1", "best-decode>n2")
+	for _, name := range []string{"none-prefill", "none-decode"} {
+		w.pod(name, role(name, "prefill:A100+encode:L40S=2")...)
+	}
+	w.waits("none-prefill", tables.ReasonMisconfigured, `muster.sh/gpu-combinations: expected a task named "encode", found "prefill:A100+encode:L40S=2"`)
+}

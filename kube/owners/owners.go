@@ -146,6 +146,7 @@ func (g *Gang) Notes(a *translate.Attributes) map[string]string {
 	note(v1alpha1.RequiredTopologyAnnotation, of.Required, of.Required != "" && a.Required == "")
 	note(v1alpha1.PreferredTopologyAnnotation, of.Preferred, of.Preferred != "" && a.Preferred == "")
 	note(v1alpha1.ClosenessAnnotation, core.FormatCloseness(of.Closeness), of.Closeness != 0 && a.Closeness == 0)
+	note(v1alpha1.GPUCombinationsAnnotation, of.Combinations, of.Combinations != "" && a.Combinations == "")
 	note(v1alpha1.GPUModelsAnnotation, strings.Join(of.Models, "|"), of.Models != nil && a.Models == nil)
 	note(v1alpha1.StaleGraceAnnotation, v1alpha1.FormatStaleGrace(of.StaleGrace), of.StaleGrace != 0 && a.StaleGrace == 0)
 	note(v1alpha1.OnFailureAnnotation, of.OnFailure, of.OnFailure != "" && a.OnFailure == "")

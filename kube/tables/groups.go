@@ -541,6 +541,9 @@ func (t *Tables) Roles(g *Group, list []*Pod, k *Kept, job *core.Job) (byTask ma
 		}
 		job.Tasks = append(job.Tasks, as)
 	}
+	if a := t.AttributesOf(g, list[0]); a.Combinations != "" && job.Gang {
+		_ = combine(&a, job) // a running gang counts whatever is written on it since
+	}
 	return byTask, lack
 }
 

@@ -151,9 +151,9 @@ func (t *Tables) SurroundingsOfRoles(g *Group) (map[*Task]*peers.Surroundings, b
 	return now, true
 }
 
-// WithoutLevel names a level of the job, or a term of a group's pods, that the topology does not have, "" if it has
-// all.
-func (t *Tables) WithoutLevel(g *Group, a *translate.Attributes) string {
+// Misplaced says what is wrong with where a job asks to be: a level of the job, or of a term of the group's pods, that the topology does
+// not have, or a combination of GPU models; "" if nothing is.
+func (t *Tables) Misplaced(g *Group, a *translate.Attributes) string {
 	for _, l := range []string{RequiredBy(g, a), a.Preferred} {
 		if _, ok := t.Topologies.Level(l); !ok {
 			return fmt.Sprintf("unknown topology level %q: expected one of %s", l, t.Topologies.Names())
@@ -166,7 +166,7 @@ func (t *Tables) WithoutLevel(g *Group, a *translate.Attributes) string {
 			}
 		}
 	}
-	return ""
+	return t.wrongCombinations(g, a)
 }
 
 // Pause returns how long a gang waits after its nth failed start in a row: as the engine

@@ -41,7 +41,8 @@ type Attributes struct {
 	// "hbd". Of several, separated by commas, the narrowest is meant.
 	Required, Preferred string
 	// Closeness is that of [core.TopologyRequest].
-	Closeness int64
+	Closeness    int64
+	Combinations string // as [core.ParseCombinations] reads them, separated by |
 	// Models are the GPU models accepted; none accepts any.
 	Models []string
 	// Fraction is a part of a GPU, 0 when none is asked for.
@@ -167,6 +168,7 @@ var attributes = []attribute{
 		}
 		return nil
 	}},
+	{keys.Same(v1alpha1.GPUCombinationsAnnotation), func(a *Attributes, v string) error { a.Combinations = v; return nil }},
 	{keys.Same(v1alpha1.GPUModelsAnnotation), func(a *Attributes, v string) error {
 		a.Models = nil
 		for m := range strings.SplitSeq(strings.ReplaceAll(v, ",", "|"), "|") {
@@ -286,7 +288,7 @@ func (a *Attributes) Read(o keys.Labelled) error {
 func (a Attributes) Over(b *Attributes) Attributes {
 	a.Queue, a.User, a.Task = cmp.Or(a.Queue, b.Queue), cmp.Or(a.User, b.User), cmp.Or(a.Task, b.Task)
 	a.Required, a.Preferred = cmp.Or(a.Required, b.Required), cmp.Or(a.Preferred, b.Preferred)
-	a.Closeness = cmp.Or(a.Closeness, b.Closeness)
+	a.Closeness, a.Combinations = cmp.Or(a.Closeness, b.Closeness), cmp.Or(a.Combinations, b.Combinations)
 	a.SegmentSize, a.SegmentTopology = cmp.Or(a.SegmentSize, b.SegmentSize), cmp.Or(a.SegmentTopology, b.SegmentTopology)
 	if !a.KindGiven {
 		a.Kind, a.KindGiven = b.Kind, b.KindGiven

@@ -43,6 +43,7 @@ func Objects(j *core.Job) (*schedulingv1beta1.PodGroup, []*v1.Pod) {
 	note(v1alpha1.RequiredTopologyAnnotation, j.Topology.Required, j.Topology.Required != "")
 	note(v1alpha1.PreferredTopologyAnnotation, j.Topology.Preferred, j.Topology.Preferred != "")
 	note(v1alpha1.ClosenessAnnotation, core.FormatCloseness(j.Topology.Closeness), j.Topology.Closeness != 0)
+	note(v1alpha1.GPUCombinationsAnnotation, core.FormatCombinations(j.Combinations, j.Tasks), len(j.Combinations) > 0)
 
 	var group *schedulingv1beta1.PodGroup
 	if j.Gang && (j.Pods() > 1 || j.Topology.Required != "") { // others may join one
