@@ -5,6 +5,7 @@ package disagg
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/muster-sched/muster/api/strict"
 	"github.com/muster-sched/muster/disagg/plan"
@@ -169,7 +170,7 @@ func (p *Profile) Problem(gpus []string, links Links, memory map[string]int64) (
 	for _, name := range gpus {
 		i, ok := n.gpus[name]
 		if !ok {
-			return nil, fmt.Errorf("gpus: expected GPUs of the profile (%s); found %q", list(p.GPUs), name)
+			return nil, fmt.Errorf("gpus: %w", p.Known([]string{name}))
 		}
 		g := plan.GPU{Name: name, Memory: p.GPUs[i].Memory}
 		if m, ok := memory[name]; ok {
@@ -216,6 +217,16 @@ func (p *Profile) runs(n *names, k *Kernel) float64 {
 		return p.Phases[i].Runs
 	}
 	return 1
+}
+
+// Known reports the first of some names that is no GPU of the profile.
+func (p *Profile) Known(gpus []string) error {
+	for _, name := range gpus {
+		if !slices.ContainsFunc(p.GPUs, func(g GPU) bool { return g.Name == name }) {
+			return fmt.Errorf("expected GPUs of the profile (%s); found %q", list(p.GPUs), name)
+		}
+	}
+	return nil
 }
 
 func list(gpus []GPU) (text string) {

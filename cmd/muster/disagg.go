@@ -27,7 +27,7 @@ requests that run on such plans.`,
   muster disagg plan --kernels profile.json --gpus A100,L40S --link 200gbps
   muster disagg simulate --kernels profile.json --link 200gbps --policy serial,throughput`,
 	}
-	c.AddCommand(newDisaggProfile(), newDisaggPlan(), newDisaggSimulate(), newDisaggAnalyze())
+	c.AddCommand(newDisaggProfile(), newDisaggPlan(), newDisaggPairs(), newDisaggSimulate(), newDisaggAnalyze())
 	return c
 }
 

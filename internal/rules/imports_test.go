@@ -106,7 +106,7 @@ var mayImport = map[string][]string{
 	"agent/agentpb":      {},
 
 	// Which kernel runs on which of several unlike GPUs. The planner computes, and nothing else.
-	"disagg":             {"api/strict", "disagg/monitor", "disagg/pipeline", "disagg/plan", "internal/table", "workload"}, // workload for errors about files
+	"disagg":             {"api/strict", "core", "disagg/monitor", "disagg/pipeline", "disagg/plan", "internal/table", "workload"}, // workload for errors about files
 	"disagg/monitor":     {},
 	"disagg/pipeline":    {"disagg/monitor", "disagg/plan"},
 	"disagg/analyze":     {"api/strict", "disagg", "disagg/instrument", "disagg/ptx", "disagg/ptx/interp", "disagg/roofline", "internal/table", "workload"},
