@@ -74,8 +74,8 @@ func price(prices map[string]float64, gpu string) float64 {
 	return 1
 }
 
-// combination returns the pair as one of those that a job lists. The last rate holds for all distances beyond it.
-func (p *Pair) combination() core.Combination {
+// Combination returns the pair, which holds the model, as one of those that a job lists. The last rate holds for all distances beyond it.
+func (p *Pair) Combination() core.Combination {
 	c := core.Combination{Models: p.GPUs[:], Price: thousandths(p.Price)}
 	for _, r := range p.Rates {
 		c.Rates = append(c.Rates, thousandths(r))
@@ -94,7 +94,7 @@ func Combinations(pairs []Pair) string {
 	var list []core.Combination
 	for i := range pairs {
 		if len(pairs[i].Rates) > 0 {
-			list = append(list, pairs[i].combination())
+			list = append(list, pairs[i].Combination())
 		}
 	}
 	return core.FormatCombinations(list, nil)

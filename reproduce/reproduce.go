@@ -66,7 +66,7 @@ type Experiment struct {
 }
 
 // All lists the experiments in the order in which help shows them.
-var All = []Experiment{phillyQueueing, phillyPreemption, openbFGD, kantTraining, kantInference, asiShape, asiFragmentation, asiTopology, asiIPC, asiCPU, asiAdoption, asiSpot, asiStandby, astraea, schedmateLucid, schedmateSia, schedmateFailures, schedmateModules, schedmateStandalone, tesseraPlanner, tesseraPipeline, tesseraMonitor, tesseraNetwork}
+var All = []Experiment{phillyQueueing, phillyPreemption, openbFGD, kantTraining, kantInference, asiShape, asiFragmentation, asiTopology, asiIPC, asiCPU, asiAdoption, asiPairs, asiSpot, asiStandby, astraea, schedmateLucid, schedmateSia, schedmateFailures, schedmateModules, schedmateStandalone, tesseraPlanner, tesseraPipeline, tesseraMonitor, tesseraNetwork}
 
 // Table is a result that compares figures.
 type Table struct {
