@@ -38,11 +38,13 @@ const (
 	// processes, with an image of the GPUs' memory for which the nodes have room. The engine counts them on their GPUs until
 	// [PodsGone]. If a pod cannot be suspended, [PodEnded] says that it failed. See [Suspension].
 	Suspend
+	// Test asks to test Node, to which a failure points and which takes no pods until it has passed: [NodeTested] is the outcome.
+	Test
 	numOps
 )
 
 // Ops names what decisions ask for, in their order.
-var Ops = [numOps]string{"bind", "evict", "requeue", "reject", "wake", "migrate", "resume", "hold", "restart", "cordon", "uncordon", "suspend"}
+var Ops = [numOps]string{"bind", "evict", "requeue", "reject", "wake", "migrate", "resume", "hold", "restart", "cordon", "uncordon", "suspend", "test"}
 
 func (o Op) String() string {
 	return Ops[o]
@@ -52,8 +54,8 @@ func (o Op) String() string {
 // the engine.
 type Decision struct {
 	Op  Op
-	Job string // empty for Wake, Cordon and Uncordon
-	// Node is that of Cordon and Uncordon.
+	Job string // empty for Wake, Cordon, Uncordon and Test
+	// Node is that of Cordon, Uncordon and Test.
 	Node string
 	// Pods are the pods concerned, in their order; empty where a job or a node is.
 	Pods []Placement

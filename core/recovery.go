@@ -27,7 +27,7 @@ type Recovery struct {
 	Strikes int
 	// MaxCordoned is the share of the nodes, in thousandths, that may be cordoned for failures at a time; one node always may be.
 	MaxCordoned int64
-	// Tests says that the driver tests nodes: for [TestNode], a node is cordoned until a test passed ([NodeTested]). Without tests,
+	// Tests says that the driver tests nodes: for [TestNode], a node is cordoned until a test passed, which the decision [Test] asks for. Without tests,
 	// that is a strike.
 	Tests bool
 }
@@ -251,7 +251,9 @@ func (r *recoveries) decide(now Time, ev *JobDiagnosed) {
 		case n == CordonNode:
 			r.cordonFor(now, id, fmt.Sprintf("%s in job %s", ev.Class, ev.Job))
 		case n == TestNode && p.Tests:
-			r.cordonFor(now, id, fmt.Sprintf("%s in job %s; it takes no other pods until a test has passed", ev.Class, ev.Job))
+			if r.cordonFor(now, id, fmt.Sprintf("%s in job %s; it takes no other pods until a test has passed", ev.Class, ev.Job)) {
+				r.say(Test, "", r.state.Node(id).Spec.Name, Suspect, fmt.Sprintf("%s in job %s", ev.Class, ev.Job))
+			}
 		case n != NoStrike:
 			r.strike(now, id, ev, f)
 		}
@@ -394,17 +396,18 @@ func (r *recoveries) strike(now Time, id cluster.NodeID, ev *JobDiagnosed, f *fa
 	r.cordonFor(now, id, fmt.Sprintf("strikes within %s: %d: %s", durationText(p.Window), len(all), strings.Join(of, ", ")))
 }
 
-// cordonFor cordons a node for failures, unless it is cordoned, or as many are as may be.
-func (r *recoveries) cordonFor(now Time, id cluster.NodeID, why string) {
+// cordonFor cordons a node for failures, unless it is cordoned, or as many are as may be. It reports whether it did.
+func (r *recoveries) cordonFor(now Time, id cluster.NodeID, why string) bool {
 	n := r.state.Node(id)
 	if !n.Up || n.Spec.Cordoned || r.cordoned[id] || len(r.cordoned) >= r.mostCordoned() {
-		return
+		return false
 	}
 	r.cordoned[id] = true
 	if r.policy.Recovery.Mode == Recover {
 		r.setCordoned(now, id, true)
 	}
 	r.say(Cordon, "", n.Spec.Name, Suspect, why)
+	return true
 }
 
 // mostCordoned returns how many nodes may be cordoned for failures at a time.

@@ -257,7 +257,7 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 			}
 			continue
 		}
-		if d.Op == core.Hold || d.Op == core.Restart || d.Op == core.Cordon || d.Op == core.Uncordon {
+		if d.Op == core.Hold || d.Op == core.Restart || d.Op == core.Cordon || d.Op == core.Uncordon || d.Op == core.Test {
 			if err := w.recovered(d); err != nil {
 				return fmt.Errorf("%v of %s%s: %w", d.Op, d.Job, d.Node, err)
 			}

@@ -14,7 +14,7 @@ import (
 //  2. a job restarts no more often within a day than its remedies and the policy allow, nor than the most generous of these remedies if
 //     the policy says nothing, and not on the nodes that it avoids, unless the other nodes would not hold it if they were empty;
 //  3. a node is cordoned only if a failure since the last pass, or a test, points to it, and no more nodes are than may be;
-//  4. a node is uncordoned only if it passed a test.
+//  4. a node is uncordoned only if it passed a test, and tests are asked for where the remedy is one.
 
 // failed is what the twin knows of the failures of a job, by its name.
 type failed struct {
@@ -233,8 +233,12 @@ func (w *Twin) follows(now core.Time, ev *core.JobDiagnosed) {
 	// 2. The nodes.
 	for _, n := range suspects {
 		switch remedy := ev.Remedy.Node; {
-		case remedy == core.CordonNode, remedy == core.TestNode && p.Tests:
+		case remedy == core.CordonNode:
 			w.mustCordon(n)
+		case remedy == core.TestNode && p.Tests:
+			if w.mustCordon(n) {
+				r.expected = append(r.expected, core.Decision{Op: core.Test, Node: n.Name})
+			}
 		case remedy != core.NoStrike:
 			s := slices.DeleteFunc(r.strikes[n.Name], func(s core.Strike) bool { return now-s.At >= p.Window })
 			if !slices.ContainsFunc(s, func(s core.Strike) bool { return s.Job == ev.Job && s.At == f.at }) {
@@ -248,8 +252,8 @@ func (w *Twin) follows(now core.Time, ev *core.JobDiagnosed) {
 	}
 }
 
-// mustCordon says that a node has to be cordoned, unless it is, or too many are.
-func (w *Twin) mustCordon(n *node) {
+// mustCordon says that a node has to be cordoned, unless it is, or too many are. It reports whether it has.
+func (w *Twin) mustCordon(n *node) bool {
 	up := 0
 	for _, o := range w.nodes {
 		if o.up {
@@ -258,11 +262,12 @@ func (w *Twin) mustCordon(n *node) {
 	}
 	r := &w.recovery
 	if !n.up || n.cordoned || r.cordoned[n.Name] || len(r.cordoned) >= max(1, up*int(w.policy.Recovery.MaxCordoned)/1000) {
-		return
+		return false
 	}
 	r.cordoned[n.Name] = true
 	n.cordoned = w.policy.Recovery.Mode == core.Recover
 	r.expected = append(r.expected, core.Decision{Op: core.Cordon, Node: n.Name})
+	return true
 }
 
 // recovered checks a decision about a failure: it is the next of those that the pass must make.

@@ -87,8 +87,8 @@ var (
 )
 
 func init() {
-	for op := core.Bind; op <= core.Uncordon; op++ {
-		ops[op.String()] = op
+	for op, name := range core.Ops {
+		ops[name] = core.Op(op)
 	}
 	for r := core.Placed; r <= core.StandbyReturns; r++ {
 		reasons[r.String()] = r

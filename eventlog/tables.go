@@ -508,6 +508,7 @@ func (t *Tables) decided(now core.Time, d *core.Decision) error {
 		if !strings.HasPrefix(d.Detail, core.DryRun) {
 			n.Cordoned = d.Op == core.Cordon
 		}
+	case core.Test: // its outcome is an event
 	case core.Hold, core.Restart:
 		return t.at(d.Job, nil, nil)
 	case core.Evict, core.Requeue, core.Suspend:

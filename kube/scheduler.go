@@ -31,12 +31,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -100,6 +102,10 @@ type Config struct {
 	Traced func(*tables.Journey)
 	// Record receives all that happens in the engine; may be nil.
 	Record mirror.Recorder
+	// Logs opens the log of a container of a pod that failed; nil: the API's.
+	Logs func(ctx context.Context, pod *v1.Pod, container string) (io.ReadCloser, error)
+	// Diagnostic is the ConfigMap with the template of the Jobs that test nodes, see [recovery.Config]; zero for none.
+	Diagnostic types.NamespacedName
 	// Advisor says how long jobs run whose users do not say it; nil for none.
 	Advisor advise.Advisor
 	// Agents is how the agents of nodes are reached, which pause the processes of pods; Client is ignored. Nil: no job is suspended,
@@ -195,7 +201,7 @@ func New(c Config) (*Scheduler, error) {
 		s.pauses = s.newPauses(next)
 		next = s.pauses
 	}
-	s.recovery = recovery.New(recovery.Config{Client: client, Log: c.Log, Tell: s.tell, Leads: s.leads, Now: c.Now, Next: next})
+	s.recovery = recovery.New(recovery.Config{Client: client, Log: c.Log, Tell: s.tell, Leads: s.leads, Now: c.Now, Next: next, Logs: c.Logs, Diagnostic: c.Diagnostic})
 	s.mirror = mirror.New(mirror.Config{
 		Policy: c.Policy, PolicyName: c.PolicyName, Builtins: c.Builtins, Levels: c.Levels, Topology: c.Topology, Lost: c.Lost, Shards: c.Shards,
 		Log: c.Log, Metrics: s.metrics, Record: s.recovery, Traced: c.Traced, Failures: s.recovery.Failures, Pauses: c.Agents != nil,

@@ -120,6 +120,9 @@ func facts(s *metrics.Summary) *table.Table {
 		t.Add("Runs that failed, their GPU-hours", count(int64(f.Failures)), short(f.GPUHours))
 		t.Add("Diagnosed; restarted, held", count(int64(f.Detected)), count(int64(f.Restarted)), count(int64(f.Held)))
 		t.Add("Nodes faulty; cordoned for that, repaired", count(int64(f.Faults)), count(int64(f.Cordoned)), count(int64(f.Uncordoned)))
+		if f.Tested > 0 {
+			t.Add("Nodes tested; passed", count(int64(f.Tested)), count(int64(f.Passed)))
+		}
 	}
 	if p := s.Packed; p != nil {
 		t.Add("Starts on the GPUs of another job; cancelled", count(int64(p.Jobs)), count(int64(p.Cancelled)))

@@ -36,11 +36,12 @@ const (
 	resubmit                   // its owner submits it again
 	release                    // its owner releases it
 	mend                       // a node is repaired
+	test                       // a test of a node ends
 )
 
 // byChance reports whether events of the kind go on as long as the run does.
 func (h happening) byChance() bool {
-	return h == fail || h == repair || h == ask || h == lend || h == takeBack || h == breakDown || h == mend
+	return h == fail || h == repair || h == ask || h == lend || h == takeBack || h == breakDown || h == mend || h == test
 }
 
 // leave is a set of pods that are terminating.

@@ -28,6 +28,8 @@ type Failures struct {
 	Owner core.Time
 	// Faulty is the mean time for which a node stays faulty that takes jobs, and Repair for which one does that was cordoned.
 	Faulty, Repair core.Time
+	// Test is how long a test of a node takes. It finds every fault.
+	Test core.Time
 }
 
 func (f *Failures) on() bool { return len(f.Kinds) > 0 && f.Rate > 0 }
@@ -41,6 +43,8 @@ type FailureStats struct {
 	Held       int `json:"held"`
 	Cordoned   int `json:"cordoned"`
 	Uncordoned int `json:"repaired"`
+	Tested     int `json:"tested,omitempty"`
+	Passed     int `json:"passed_tests,omitempty"`
 	// GPUHours is the GPU time of the runs that ended in failures.
 	GPUHours float64 `json:"failed_gpu_hours"`
 }
@@ -204,13 +208,27 @@ func (r *run) mend(now core.Time, n *node, turn int32) error {
 	if !n.closed {
 		return nil
 	}
-	n.closed = false
-	r.down--
+	r.opened(n)
 	r.stats.Failures.Uncordoned++
 	if err := r.tell(now, core.NodeCordoned{Node: n.spec.Name}); err != nil {
 		return err
 	}
 	return r.nodeIs(now, n.spec.Name, func(n *core.Node) { n.Cordoned = false })
+}
+
+// opened notes that a node takes pods again that was cordoned for failures.
+func (r *run) opened(n *node) {
+	n.closed = false
+	r.down--
+}
+
+// tested ends a test of a node.
+func (r *run) tested(now core.Time, n *node) error {
+	if !n.closed {
+		return nil // it was repaired meanwhile
+	}
+	r.stats.Failures.Tested++
+	return r.tell(now, core.NodeTested{Node: n.spec.Name, Passed: n.faulty == nil})
 }
 
 // faultAfter is [run.after] with the random numbers of faults.
@@ -235,6 +253,14 @@ func (r *run) recovered(now core.Time, s *state, d *core.Decision) error {
 		r.stats.Failures.Cordoned++
 		r.closed(now, d.Node)
 		return r.nodeIs(now, d.Node, func(n *core.Node) { n.Cordoned = true })
+	case core.Test:
+		r.plan(event{at: now + r.Models.Failures.Test, do: test, node: r.nodes[d.Node]})
+	case core.Uncordon:
+		r.stats.Failures.Passed++
+		n := r.nodes[d.Node]
+		n.faults++ // no repair is needed
+		r.opened(n)
+		return r.nodeIs(now, d.Node, func(n *core.Node) { n.Cordoned = false })
 	}
 	return nil
 }

@@ -380,6 +380,8 @@ func (r *run) happen(now core.Time, e event) error {
 		return r.unhold(now, e.job)
 	case mend:
 		return r.mend(now, e.node, e.turn)
+	case test:
+		return r.tested(now, e.node)
 	}
 	return r.tell(now, core.Tick{})
 }
@@ -520,7 +522,7 @@ func (r *run) decide(now core.Time) error {
 				if err := r.reject(now, s, &Rejection{d.Reason, d.Detail}); err != nil {
 					return err
 				}
-			case core.Hold, core.Restart, core.Cordon, core.Uncordon:
+			case core.Hold, core.Restart, core.Cordon, core.Uncordon, core.Test:
 				if err := r.recovered(now, s, &d); err != nil {
 					return err
 				}

@@ -143,6 +143,11 @@ const (
 	CordonedAnnotation = "muster.sh/cordoned"
 	// StrikesAnnotation, on a node, has the failures that point to it and still count, as JSON. The scheduler writes it, and reads it when it starts.
 	StrikesAnnotation = "muster.sh/strikes"
+	// TestAnnotation, on a node that takes no pods until it has passed a test, says that the test has not ended. The scheduler writes it, and reads it when it starts.
+	TestAnnotation = "muster.sh/test"
+	// DiagnosticLabel, on a Job that tests a node, says how that went: running, passed, failed, or refused, if no container of it ran. TestsAnnotation on it names the node.
+	DiagnosticLabel = "muster.sh/diagnostic"
+	TestsAnnotation = "muster.sh/tests"
 	// RecoveryAnnotation, on a pod that failed, has what counts of the failures of its job, as JSON. The scheduler writes it, and reads it when it starts.
 	RecoveryAnnotation = "muster.sh/recovery"
 	// ReleaseAnnotation, on a pod of a job that is held, releases the job. It has the time of the request, in the form of RFC 3339.
@@ -273,7 +278,7 @@ var Keys = []string{
 	LastCheckpointAnnotation, WalltimeAnnotation, RequiredTopologyAnnotation, PreferredTopologyAnnotation, ClosenessAnnotation,
 	GPUCombinationsAnnotation, GPUModelsAnnotation, GPUFractionAnnotation, GPUCountAnnotation, GPUMemoryAnnotation, MinMemberAnnotation, OnFailureAnnotation, StaleGraceAnnotation,
 	TaskAnnotation, StageAnnotation, SegmentSizeAnnotation, SegmentTopologyAnnotation, GPUsAnnotation, NICsAnnotation, ShareAnnotation, BackfilledAnnotation, SuspendedLabel,
-	DrainAnnotation, EvictionsAnnotation, CordonedAnnotation, StrikesAnnotation, RecoveryAnnotation, ReleaseAnnotation, MoveAnnotation, MovingAnnotation, StandbyUntilAnnotation, StandbyKeepsAnnotation, StandbyAnnotation, PausableAnnotation, AgentAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUPositionsAnnotation, ShardsLabel,
+	DrainAnnotation, EvictionsAnnotation, CordonedAnnotation, StrikesAnnotation, TestAnnotation, DiagnosticLabel, TestsAnnotation, RecoveryAnnotation, ReleaseAnnotation, MoveAnnotation, MovingAnnotation, StandbyUntilAnnotation, StandbyKeepsAnnotation, StandbyAnnotation, PausableAnnotation, AgentAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUPositionsAnnotation, ShardsLabel,
 }
 
 // GPUResource is the extended resource of whole GPUs.

@@ -52,6 +52,8 @@ func (f *modelFlags) register(flags *pflag.FlagSet) {
 	flags.Float64Var(&f.Failures.Detected, "detected", f.Failures.Detected, "`SHARE` (0 to 1) of failures whose cause is found, if the policy recovers")
 	durationVar(flags, &f.Failures.Owner, "owner-time", "mean time after which owners submit jobs again that failed, or release those that are held")
 	durationVar(flags, &f.Failures.Faulty, "faulty-time", "mean time for which a node stays faulty that is not cordoned; one that is is repaired after --node-repair")
+	f.Failures.Test = 900 * core.Second
+	durationVar(flags, &f.Failures.Test, "test-time", "how long a test of a node takes, under a policy with recovery.tests; it finds every fault")
 	durationVar(flags, &f.Checkpoint, "checkpoint", "checkpoint interval of jobs whose workload gives none; by default they save no progress")
 	flags.StringVar(&f.suspend, "suspend", "", "`PAUSE,RESUME,MIB` of jobs whose workload does not say it, such as 5s,10s,163840: under a policy with preemption.maxSuspended they are suspended instead of evicted")
 	flags.BoolVar(&f.estimates, "estimates", false, "give the engine the exact run time of each job, as an oracle")
@@ -155,7 +157,7 @@ func (f *modelFlags) checkFailures(c *cobra.Command) (err error) {
 	if !(m.Detected >= 0 && m.Detected <= 1) {
 		return badUsage(c, "--detected: expected a number from 0 to 1; found %v", m.Detected)
 	}
-	if err := partner(c, f.failures != "", "failures", "failure-rate", "detected", "owner-time", "faulty-time"); err != nil {
+	if err := partner(c, f.failures != "", "failures", "failure-rate", "detected", "owner-time", "faulty-time", "test-time"); err != nil {
 		return err
 	}
 	m.Repair = f.Repair

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -32,6 +33,7 @@ type schedulerFlags struct {
 	topology   string
 	workers    int
 	statusRate float32
+	diagnostic string
 	lost       lost.Config
 	elect      bool
 	leases     struct{ duration, deadline, period core.Time }
@@ -81,6 +83,7 @@ func (f *schedulerFlags) register(c *cobra.Command) {
 	flags.Float64Var(&f.lost.Secondary, "secondary-node-eviction-rate", f.lost.Secondary, "maximum `NUMBER` of such nodes per second while the zone is unhealthy; 0 in zones of at most --large-cluster-size-threshold nodes")
 	flags.Float64Var(&f.lost.Unhealthy, "unhealthy-zone-threshold", f.lost.Unhealthy, "a zone is unhealthy if at least this `SHARE` of its nodes, and more than two, are not ready")
 	flags.IntVar(&f.lost.Large, "large-cluster-size-threshold", f.lost.Large, "do not evict from lost nodes in an unhealthy zone of at most this `NUMBER` of nodes")
+	flags.StringVar(&f.diagnostic, "diagnostic", "", "`NAMESPACE/NAME` of the ConfigMap with the template of the Job that tests a node, in its key job.yaml, for policies with recovery.tests")
 	flags.BoolVar(&f.elect, "leader-elect", false, "schedule only while this instance holds the lease; stand by otherwise")
 	flags.StringVar(&f.namespace, "leader-elect-namespace", "", "the `NAMESPACE` of the leases; by default the scheduler's own namespace, or muster-system outside a cluster")
 	durationVar(flags, &f.leases.duration, "leader-elect-lease-duration", "how long other instances wait after the last renewal before they take over a lease, in whole seconds; must be the same for all instances")
@@ -127,6 +130,13 @@ func (f *schedulerFlags) config(c *cobra.Command) (kc kube.Config, err error) {
 	}
 	if kc.Agents, err = f.agentsOf(c); err != nil {
 		return kc, err
+	}
+	if f.diagnostic != "" {
+		namespace, name, ok := strings.Cut(f.diagnostic, "/")
+		if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+			return kc, badUsage(c, "--diagnostic: expected the NAMESPACE/NAME of a ConfigMap; found %q", f.diagnostic)
+		}
+		kc.Diagnostic = types.NamespacedName{Namespace: namespace, Name: name}
 	}
 	if kc.Log, err = f.logs.logger(c); err != nil {
 		return kc, err

@@ -92,8 +92,13 @@ func (h *Handler) Decided(now core.Time, ds []core.Decision, e core.Counter) {
 		if t.Op == core.Hold && !dry(&t.Decision) && h.held[t.Job] == nil {
 			h.held[t.Job] = &hold{at: wall(now)}
 		}
-		if w := t.Node; w != "" && !dry(&t.Decision) {
-			h.wish(w).closes(t.Op == core.Cordon, t.Detail)
+		switch {
+		case t.Node == "" || dry(&t.Decision):
+		case t.Op == core.Test:
+			h.tests[t.Node] = true
+			h.wish(t.Node).test = true
+		default:
+			h.wish(t.Node).closes(t.Op == core.Cordon, t.Detail)
 		}
 		h.queueTask(t)
 	}
@@ -101,7 +106,7 @@ func (h *Handler) Decided(now core.Time, ds []core.Decision, e core.Counter) {
 
 // handled reports whether a decision is about failures.
 func handled(d *core.Decision) bool {
-	return d.Op == core.Hold || d.Op == core.Restart || d.Op == core.Cordon || d.Op == core.Uncordon
+	return d.Op == core.Hold || d.Op == core.Restart || d.Op == core.Cordon || d.Op == core.Uncordon || d.Op == core.Test
 }
 
 func (h *Handler) queueTask(t task) {
@@ -133,6 +138,8 @@ const (
 	jobRestarts    = "JobRestarts"
 	nodeCordoned   = "NodeCordoned"
 	nodeUncordoned = "NodeUncordoned"
+	nodeTest       = "NodeTest"
+	nodeTested     = "NodeTested"
 )
 
 // carry carries out a decision, after what is to be written on nodes. Of a dry run it says what it would do.
@@ -153,6 +160,9 @@ func (h *Handler) carry(ctx context.Context, t *task) {
 		h.nodeEvent(t, nodeCordoned)
 	case t.Op == core.Uncordon:
 		h.nodeEvent(t, nodeUncordoned)
+	case t.Op == core.Test:
+		h.nodeEvent(t, nodeTest)
+		h.testNodes(ctx)
 	}
 }
 
@@ -196,6 +206,7 @@ func (h *Handler) nodeEvent(t *task, reason string) {
 // nodeWish is what is to be written on a node beside its strikes.
 type nodeWish struct {
 	cordon, uncordon bool
+	test, tested     bool // a test begins, or has ended
 	why              string
 	failed           bool // it could not be written, and the log says so
 }
@@ -231,7 +242,7 @@ func (h *Handler) writeNodes(ctx context.Context) {
 		case h.wishes[name] != w: // another policy
 		case err != nil:
 			w.failed = true
-		case w.cordon == wish.cordon && w.uncordon == wish.uncordon && slices.Equal(h.shown[name].Strikes, is.Strikes):
+		case w.cordon == wish.cordon && w.uncordon == wish.uncordon && w.test == wish.test && w.tested == wish.tested && slices.Equal(h.shown[name].Strikes, is.Strikes):
 			delete(h.wishes, name)
 		}
 		h.mu.Unlock()
@@ -251,6 +262,12 @@ func (h *Handler) writeNode(ctx context.Context, name string, w *nodeWish, is *c
 		notes[v1alpha1.StrikesAnnotation] = nil
 	} else if text != n.Annotations[v1alpha1.StrikesAnnotation] {
 		notes[v1alpha1.StrikesAnnotation] = text
+	}
+	_, waits := n.Annotations[v1alpha1.TestAnnotation]
+	if w.tested && waits {
+		notes[v1alpha1.TestAnnotation] = nil
+	} else if w.test && !w.tested && !waits {
+		notes[v1alpha1.TestAnnotation] = "wanted"
 	}
 	_, ours := n.Annotations[v1alpha1.CordonedAnnotation]
 	switch {

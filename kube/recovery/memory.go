@@ -175,6 +175,9 @@ func (h *Handler) ObserveNode(n *v1.Node) {
 	} else {
 		delete(h.suspects, n.Name)
 	}
+	if _, waits := n.Annotations[v1alpha1.TestAnnotation]; waits {
+		h.tests[n.Name] = true
+	}
 }
 
 // Gone is called with each pod and node that was deleted.

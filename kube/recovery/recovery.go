@@ -4,6 +4,7 @@
 //
 //	recovery.go   pods that failed are read about, and the engine is told
 //	carry.go      what the engine decided is written to the API
+//	diagnostic.go Jobs that test nodes
 //	memory.go     what is written there, for the engine that begins
 //	release.go    what a user writes to release a job, and what that is for the engine
 package recovery
@@ -45,6 +46,8 @@ type Config struct {
 	Logs func(ctx context.Context, pod *v1.Pod, container string) (io.ReadCloser, error)
 	// Events publishes events; nil: with the client.
 	Events record.EventRecorder
+	// Diagnostic is the ConfigMap with the template of the Jobs that test nodes; zero for none, and then no node is tested.
+	Diagnostic types.NamespacedName
 	// Now is the clock by which the engine is called; nil: the machine's.
 	Now func() time.Time
 }
@@ -91,12 +94,15 @@ type Handler struct {
 	own    *core.FailuresFound
 	shown  map[string]core.SuspectNode
 	wishes map[string]*nodeWish
+	tests  map[string]bool    // nodes that are to pass a test
 	stale  bool               // the engine may know of other failures than own
 	stop   context.CancelFunc // ends the reading of a log; nil for none
 
 	pods  chan failedAt
 	todo  chan task
 	nodes strikes.History // of the goroutine that reads logs
+	// lastError is what kept nodes from being tested last, of the goroutine that writes.
+	lastError string
 }
 
 // failedAt is a pod that failed.
@@ -127,7 +133,7 @@ func New(c Config) *Handler {
 	}
 	h := &Handler{
 		config: c, seen: map[types.UID]bool{}, unread: map[types.UID]failedAt{}, failed: map[string]*failedPod{}, held: map[string]*hold{},
-		records: map[types.UID]podRecord{}, suspects: map[string]core.SuspectNode{}, shown: map[string]core.SuspectNode{}, wishes: map[string]*nodeWish{},
+		records: map[types.UID]podRecord{}, suspects: map[string]core.SuspectNode{}, shown: map[string]core.SuspectNode{}, wishes: map[string]*nodeWish{}, tests: map[string]bool{},
 		pods: make(chan failedAt, mostWait), todo: make(chan task, mostWait),
 	}
 	if h.config.Logs == nil {
@@ -162,6 +168,7 @@ func (h *Handler) Run(ctx context.Context) {
 				h.carry(ctx, &t)
 			case <-again.C:
 				h.writeNodes(ctx)
+				h.testNodes(ctx)
 			}
 		}
 	})

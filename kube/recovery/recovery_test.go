@@ -33,6 +33,7 @@ type world struct {
 	log     string // of all pods
 	told    []core.Event
 	strikes int  // that cordon a node
+	tests   bool // the policy has nodes tested
 	lost    bool // it no longer decides
 }
 
@@ -57,7 +58,7 @@ func (w *world) handler() *Handler {
 func (w *world) begin(mode core.RecoveryMode) {
 	w.t.Helper()
 	r := core.DefaultRecovery()
-	r.Mode, r.Strikes, r.MaxCordoned = mode, w.strikes, 1000
+	r.Mode, r.Strikes, r.MaxCordoned, r.Tests = mode, w.strikes, 1000, w.tests
 	c := core.Config{Policy: core.Policy{Recovery: r}}
 	var err error
 	if w.engine, err = core.New(c); err != nil {

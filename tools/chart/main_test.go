@@ -391,6 +391,21 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
+// Who names a template lets the scheduler make the Jobs that test nodes, in its own namespace.
+func TestDiagnostic(t *testing.T) {
+	if rules := find[*rbacv1.Role](t, renderObjects(t, nil), "muster-scheduler").Rules; may(rules, "create", "batch", "jobs") || may(rules, "get", "", "configmaps") {
+		t.Error("without a template: Jobs are made, or ConfigMaps read")
+	}
+	all := renderObjects(t, map[string]any{"diagnostic": "gpu-test"})
+	rules := find[*rbacv1.Role](t, all, "muster-scheduler").Rules
+	if !may(rules, "create", "batch", "jobs") || !may(rules, "list", "batch", "jobs") || !may(rules, "patch", "batch", "jobs") || may(rules, "delete", "batch", "jobs") || may(rules, "list", "", "configmaps") {
+		t.Error("with a template: Jobs are to be created, listed and patched, and nothing else")
+	}
+	if args := find[*appsv1.Deployment](t, all, "muster-scheduler").Spec.Template.Spec.Containers[0].Args; !slices.Contains(args, "--diagnostic=$(POD_NAMESPACE)/gpu-test") {
+		t.Errorf("the scheduler's arguments are %q", args)
+	}
+}
+
 // The roles for people collect what their names promise.
 func TestPeoplesRoles(t *testing.T) {
 	all := renderObjects(t, nil)

@@ -1,0 +1,107 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/devcluster/fleet"
+	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/recovery"
+)
+
+// testsNodes gives the scheduler the permissions of rbac.recovery and of diagnostic, here, and a template of which the pods end so.
+func (c *cluster) testsNodes(outcome string) {
+	c.Helper()
+	who := []rbacv1.Subject{{Kind: "ServiceAccount", Name: "muster", Namespace: systemNamespace}}
+	meta := metav1.ObjectMeta{Name: c.namespace, Namespace: c.namespace}
+	_, err := admin.RbacV1().ClusterRoles().Create(ctx(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: c.namespace}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"patch"}},
+	}}, metav1.CreateOptions{})
+	c.must(err)
+	_, err = admin.RbacV1().ClusterRoleBindings().Create(ctx(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: c.namespace}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: c.namespace}, Subjects: who,
+	}, metav1.CreateOptions{})
+	c.must(err)
+	c.Cleanup(func() {
+		c.must(admin.RbacV1().ClusterRoleBindings().Delete(ctx(), c.namespace, metav1.DeleteOptions{}))
+		c.must(admin.RbacV1().ClusterRoles().Delete(ctx(), c.namespace, metav1.DeleteOptions{}))
+	})
+	_, err = admin.RbacV1().Roles(c.namespace).Create(ctx(), &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get"}},
+		{APIGroups: []string{"batch"}, Resources: []string{"jobs"}, Verbs: []string{"create", "list", "patch"}},
+	}}, metav1.CreateOptions{})
+	c.must(err)
+	_, err = admin.RbacV1().RoleBindings(c.namespace).Create(ctx(), &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{Kind: "Role", Name: c.namespace}, Subjects: who}, metav1.CreateOptions{})
+	c.must(err)
+	_, err = admin.CoreV1().ConfigMaps(c.namespace).Create(ctx(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "diagnostic"}, Data: map[string]string{recovery.DiagnosticKey: fmt.Sprintf(`
+apiVersion: batch/v1
+kind: Job
+metadata: {name: gpu-test}
+spec:
+  template:
+    metadata: {annotations: {%s: 100ms, %s: %s}}
+    spec:
+      containers:
+      - {name: test, image: example.org/dcgm, resources: {limits: {nvidia.com/gpu: 8}}}
+`, fleet.Duration, fleet.Outcome, outcome)}}, metav1.CreateOptions{})
+	c.must(err)
+}
+
+// A pod fails, and its log says that the GPU driver of its node does not answer: a Job on the node tests it. The node takes pods again if the
+// Job succeeds, and none if it fails.
+func TestNodesAreTested(t *testing.T) {
+	for _, outcome := range []string{"succeeded", "failed"} {
+		t.Run(outcome, func(t *testing.T) {
+			c := begin(t)
+			c.node("a")
+			c.testsNodes(outcome)
+			c.start(func(k *kube.Config) {
+				k.Policy.Recovery = core.DefaultRecovery()
+				k.Policy.Recovery.Mode, k.Policy.Recovery.Tests = core.Recover, true
+				k.Diagnostic = types.NamespacedName{Namespace: c.namespace, Name: "diagnostic"}
+				k.Logs = func(context.Context, *v1.Pod, string) (io.ReadCloser, error) {
+					return io.NopCloser(strings.NewReader("RuntimeError: Failed to initialize NVML: Driver/library version mismatch\n")), nil
+				}
+			})
+			c.create(pod("train", asks(8), note(fleet.Duration, "100ms"), note(fleet.Outcome, "failed")))
+			c.until("a Job has tested the node", func() error {
+				list, err := admin.BatchV1().Jobs(c.namespace).List(ctx(), metav1.ListOptions{})
+				want := map[string]string{"succeeded": "passed", "failed": "failed"}[outcome]
+				if err != nil || len(list.Items) == 1 && list.Items[0].Labels[v1alpha1.DiagnosticLabel] == want {
+					return err
+				}
+				return fmt.Errorf("%d Jobs: %v", len(list.Items), labelsOf(list.Items))
+			})
+			c.until("the node says the same", func() error {
+				n, err := admin.CoreV1().Nodes().Get(ctx(), "a", metav1.GetOptions{})
+				if _, waits := n.Annotations[v1alpha1.TestAnnotation]; err != nil || !waits && n.Spec.Unschedulable == (outcome == "failed") {
+					return err
+				}
+				return fmt.Errorf("unschedulable %v, %v", n.Spec.Unschedulable, n.Annotations)
+			})
+			if c.create(pod("next", asks(8))); outcome == "succeeded" {
+				c.bound("next")
+			} else {
+				c.waits("next", "Resources")
+			}
+		})
+	}
+}
+
+func labelsOf(jobs []batchv1.Job) (out []map[string]string) {
+	for i := range jobs {
+		out = append(out, jobs[i].Labels)
+	}
+	return out
+}
