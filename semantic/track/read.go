@@ -81,9 +81,9 @@ type reader struct {
 	elapsed, left, at             float64
 	columns                       []float64 // the numbers without a name behind the first pair: a table
 	sized                         bool      // the first of them is a size
-	pairs                         int
-	beside                        bool   // the line has another figure of training, such as the accuracy
-	source                        uint64 // of the files that the line names: the print statement is in one of them
+	pairs                         int       // how many n of N the line has
+	beside                        bool      // the line has another figure of training, such as the accuracy
+	source                        uint64    // of the files that the line names: the print statement is in one of them
 }
 
 // read returns what a line says of the progress of training, and whether it says anything.
