@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/muster-sched/muster/core"
@@ -19,6 +20,7 @@ type Recorder struct {
 	log   *slog.Logger
 	live  map[string]*observed
 	ended chan history.Job
+	left  atomic.Int64 // of those, and of the one that is being written
 	done  chan struct{}
 
 	stop  context.CancelFunc // gives up what is being written
@@ -68,7 +70,7 @@ func (r *Recorder) Close() {
 	select {
 	case <-r.done:
 	case <-time.After(r.grace):
-		r.log.Warn("finished jobs are not in the history: it does not answer", "jobs", 1+len(r.ended))
+		r.log.Warn("finished jobs are not in the history: it does not answer", "jobs", r.left.Load())
 	}
 }
 
@@ -81,6 +83,7 @@ func (r *Recorder) write(ctx context.Context) {
 		} else if err != nil {
 			r.log.Warn("a finished job is not in the history", "job", j.Name, "error", err)
 		}
+		r.left.Add(-1)
 	}
 }
 
@@ -220,6 +223,7 @@ func (r *Recorder) change(now core.Time, name string, do func(*observed)) {
 	}
 	select {
 	case r.ended <- o.finished(now, r.forget(name)):
+		r.left.Add(1)
 	default:
 		r.log.Warn("a finished job is not in the history: it does not answer", "job", name)
 	}

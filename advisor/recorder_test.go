@@ -114,6 +114,7 @@ func TestCloseGivesUp(t *testing.T) {
 	r.grace = time.Millisecond
 	for i := range 100 {
 		r.ended <- history.Job{ID: fmt.Sprint(i), End: time.Unix(2, 0), Outcome: history.Completed}
+		r.left.Add(1)
 	}
 	r.Close()
 	if !strings.Contains(log.String(), "it does not answer\" jobs=100") {
