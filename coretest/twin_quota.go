@@ -331,8 +331,11 @@ func (w *Twin) counted(q *core.Queue, model string, x extra) core.Milli {
 
 // lists reports whether the queue may use a model, or a resource, at all.
 func (w *Twin) lists(queue, model string) bool {
-	return resourceOf(model) != "" || len(w.models()) == 0 || len(w.weighing(queue, model)) > 0
+	return resourceOf(model) != "" || w.free(model) || len(w.weighing(queue, model)) > 0
 }
+
+// free reports whether no queue has a quota of a GPU model, nor of all models together: it has no limit then.
+func (w *Twin) free(model string) bool { return !w.models()[model] && !w.models()[every] }
 
 // allows reports whether the queue may use so much more.
 func (w *Twin) allows(more []extra) bool {
@@ -621,7 +624,7 @@ func (w *Twin) reclaimsWithin(name string, ds []core.Decision) error {
 		return nil
 	}
 	divided := w.divided(f.Queue)
-	if len(models) == 1 && !models[""] && len(w.models()) > 0 {
+	if len(models) == 1 && !models[""] && !w.free(slices.Collect(maps.Keys(models))[0]) {
 		divided = slices.AppendSeq(divided, maps.Keys(models))
 	}
 	for _, m := range divided {

@@ -56,8 +56,8 @@ type QueueSpec struct {
 	//
 	// +kubebuilder:default=Shared
 	Mode QueueMode `json:"mode,omitempty"`
-	// Quota has at most one entry per GPU model. If no queue has a quota, there is no
-	// limit; a queue without quota owns nothing, and borrows from other queues.
+	// Quota has at most one entry per GPU model. A model that no queue lists has no limit,
+	// if none lists "*" either; a queue without quota owns nothing, and borrows from other queues.
 	//
 	// +listType=map
 	// +listMapKey=model

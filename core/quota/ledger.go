@@ -181,6 +181,9 @@ func (l *Ledger) Set(spec QueueSpec) error {
 	return nil
 }
 
+// Free reports whether no quota limits a GPU model: no queue lists it, nor all models together.
+func (l *Ledger) Free(model string) bool { return l.listed[model] == 0 && l.listed[AnyModel] == 0 }
+
 // list counts the quotas of a queue in or out, and reports whether any is the first for its account.
 func (l *Ledger) list(q *QueueSpec, by int) (first bool) {
 	for e := range q.entries {
@@ -375,7 +378,7 @@ func (q *Queue) settle() {
 // governing returns the accounts that limit a request of the queue for a model: the
 // model's and AnyModel's, if the nearest queue with quotas, from this one upwards, lists
 // them. none is true if it lists neither: then nothing is allowed. If no queue has a
-// quota of GPUs, there is no account and no limit.
+// quota of the model or of all models together, there is no account and no limit.
 //
 // A resource counts against its account if this queue, or one above it, lists it. If none does, it
 // is not limited: a queue that divides GPUs among teams says nothing about their CPU.
@@ -398,7 +401,7 @@ func (q *Queue) findGoverning(model string) (g governed) {
 		}
 		return g
 	}
-	if !q.ledger.LimitsGPUs() {
+	if q.ledger.Free(model) {
 		return g
 	}
 	// A team that lists A only may not use B, though the queue above lists "*".

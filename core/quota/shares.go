@@ -84,8 +84,12 @@ func (l *Ledger) Divide(capacity map[string]Milli) {
 	}
 	root := d.claimOf(l.root)
 	copy(root.fair, d.capacity)
-	if l.LimitsGPUs() && l.lent == nil {
-		root.fair = d.covered(root.fair, root.quota, root.quotaOfAll) // what no queue owns cannot be used
+	if l.lent == nil {
+		for i, owned := range d.covered(root.fair, root.quota, root.quotaOfAll) {
+			if !l.Free(d.models[i]) {
+				root.fair[i] = owned // what no queue owns cannot be used
+			}
+		}
 	}
 	d.divide(&root)
 	for _, r := range l.resources {
@@ -117,10 +121,13 @@ func without(shares []Share, account string) []Share {
 }
 
 // Shares returns what the queue and all below it were owed when [Ledger.Divide] was called last, and
-// what they have now, in the order of the models' names and then of the resources', for those that they request. It costs
-// O(queues below it).
+// what they have now, in the order of the models' names and then of the resources', for those that they request and that
+// a quota limits: what is free for all is owed to none. It costs O(queues below it).
 func (q *Queue) Shares() []Share {
-	out := slices.Concat(q.shares, q.resourceShares)
+	out := slices.DeleteFunc(slices.Concat(q.shares, q.resourceShares), func(s Share) bool {
+		_, isResource := cluster.ResourceOf(s.Model)
+		return !isResource && q.Limited() && q.ledger.Free(s.Model)
+	})
 	for i := range out {
 		out[i].Used = q.usedBelow(out[i].Model)
 	}

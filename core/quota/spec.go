@@ -42,8 +42,8 @@ type QueueSpec struct {
 	// request of what is divided by weight before the others get any, see [Ledger.Divide].
 	Priority int32
 	Mode     Mode
-	// Quota has at most one entry a model. Where no queue has any, there is no
-	// limit. Otherwise a queue with entries may use the models it lists, or all
+	// Quota has at most one entry a model. A model of which no queue has any, nor of [AnyModel], is
+	// without limit for all. Of the others a queue with entries may use the models it lists, or all
 	// when it lists [AnyModel]. A queue without entries owns nothing; the entries of the
 	// nearest queue above that has some say what it may use.
 	Quota []Quota

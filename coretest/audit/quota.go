@@ -132,7 +132,7 @@ func (a *auditor) charge(j *job, n *node, p *pod, sign int64) {
 	_, all := q.nominal[anyModel]
 	for _, model := range []string{n.model, anyModel} {
 		nominal, listed := q.nominal[model]
-		if !listed && (all || model == anyModel) {
+		if !listed && (all || model == anyModel || a.free(model)) {
 			continue
 		}
 		q.used[model] += sign * p.amount()
@@ -202,13 +202,11 @@ func (a *auditor) chargeResources(j *job, p *pod, sign int64) {
 // count against the quota of q, nil for none, has more than nominal quota covers. The
 // engine starts no job so: it was found running.
 func (a *auditor) exposes(q *queue, model string, amount int64) bool {
-	if q == nil {
-		for _, o := range a.queues {
-			if o.nominal != nil {
-				return true
-			}
-		}
+	if a.free(model) {
 		return false
+	}
+	if q == nil {
+		return true
 	}
 	governed := false
 	for _, m := range []string{model, anyModel} {
@@ -219,4 +217,16 @@ func (a *auditor) exposes(q *queue, model string, amount int64) bool {
 		governed = governed || listed
 	}
 	return !governed
+}
+
+// free reports whether no queue has a quota of the GPU model, nor of all models together.
+func (a *auditor) free(model string) bool {
+	for _, q := range a.queues {
+		_, listed := q.nominal[model]
+		_, all := q.nominal[anyModel]
+		if listed || all {
+			return false
+		}
+	}
+	return true
 }
