@@ -417,6 +417,44 @@ func TestPodDeleted(t *testing.T) {
 	}
 }
 
+// A node refuses a pod for which it has no room, and admits one again when there is.
+func TestPodRefused(t *testing.T) {
+	const node = "node-00004"
+	asks := func(name, gpus string) *corev1.Pod {
+		p := newPod(name)
+		p.Spec.Containers[0].Resources.Limits[fleet.GPUResource] = resource.MustParse(gpus)
+		return p
+	}
+	shared.launch(t, asks("refused-not-1", "5"), node)
+	shared.awaitPhase(t, "refused-not-1", corev1.PodRunning)
+	shared.launch(t, asks("refused", "4"), node)
+	p := shared.awaitPhase(t, "refused", corev1.PodFailed)
+	if p.Status.Reason != "OutOfnvidia.com/gpu" || !strings.Contains(p.Status.Message, "requested: 4, used: 5, capacity: 8") || len(p.Status.ContainerStatuses) > 0 {
+		t.Errorf("the status of the pod is %+v", p.Status)
+	}
+	shared.launch(t, asks("refused-not-2", "3"), node)
+	shared.awaitPhase(t, "refused-not-2", corev1.PodRunning)
+
+	big := asks("refused-cpu", "0")
+	big.Spec.Containers[0].Resources.Limits[corev1.ResourceCPU] = resource.MustParse("10k")
+	shared.launch(t, big, node)
+	if p := shared.awaitPhase(t, big.Name, corev1.PodFailed); p.Status.Reason != "OutOfcpu" {
+		t.Errorf("the reason is %s", p.Status.Reason)
+	}
+
+	// Room is there again when a pod has gone, and when one has ended.
+	if err := shared.client.CoreV1().Pods("default").Delete(t.Context(), "refused-not-1", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	shared.awaitGone(t, "refused-not-1")
+	short := asks("refused-not-3", "5")
+	short.Annotations[fleet.Duration] = "10ms"
+	shared.launch(t, short, node)
+	shared.awaitPhase(t, short.Name, corev1.PodSucceeded)
+	shared.launch(t, asks("refused-not-4", "5"), node)
+	shared.awaitPhase(t, "refused-not-4", corev1.PodRunning)
+}
+
 // A gang job gets a Workload, a PodGroup and pods, and completes; deleted, all
 // that is its goes.
 func TestGangJob(t *testing.T) {

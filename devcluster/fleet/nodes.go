@@ -30,8 +30,9 @@ type nodes struct {
 // liveNode is what the simulator remembers of a node.
 type liveNode struct {
 	metav1.ObjectMeta
-	ip    string
-	ready bool
+	ip          string
+	ready       bool
+	allocatable []amount
 	// dra has the labels and annotations from which [slice] builds the slice; nil if the
 	// node has no slice.
 	dra *corev1.Node
@@ -79,7 +80,7 @@ func newNodes(client kubernetes.Interface) *nodes {
 }
 
 func condenseNode(n *corev1.Node) *liveNode {
-	l := &liveNode{ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID}}
+	l := &liveNode{ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID}, allocatable: amounts(n.Status.Allocatable)}
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			l.ready = c.Status == corev1.ConditionTrue

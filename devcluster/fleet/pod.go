@@ -39,6 +39,7 @@ type pod struct {
 	ip       netip.Addr
 	// containers and inits are those of the spec; sidecars are among the inits.
 	containers, inits []container
+	requests          []amount
 	restart           corev1.RestartPolicy
 	duration          time.Duration // negative: until deleted
 	failed            bool          // how it ends
@@ -70,6 +71,7 @@ func condense(p *corev1.Pod) *pod {
 		restart:    corev1.RestartPolicy(intern(string(p.Spec.RestartPolicy))),
 		containers: containers(p.Spec.Containers, p.Annotations[Pausable] != ""),
 		inits:      containers(p.Spec.InitContainers, p.Annotations[Pausable] != ""),
+		requests:   requests(p),
 		duration:   duration(p.Annotations[Duration], -1),
 		failed:     p.Annotations[Outcome] == "failed",
 		watched:    len(p.Finalizers) > 0,

@@ -28,6 +28,7 @@ type pods struct {
 	store      cache.Store // of *pod
 	controller cache.Controller
 	queue      workqueue.TypedRateLimitingInterface[string] // keys in store
+	room       *room
 
 	mu sync.Mutex
 	// ends is when running pods end; the status has only whole seconds.
@@ -46,6 +47,7 @@ func newPods(client kubernetes.Interface, nodes *nodes, kubelets Kubelets) *pods
 		kubelets: kubelets,
 		nodes:    nodes,
 		queue:    workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()),
+		room:     newRoom(),
 		ends:     make(map[types.UID]end),
 		paused:   make(map[types.UID]time.Time),
 		last:     netip.AddrFrom4([4]byte{10, 0, 0, 0}),
@@ -63,15 +65,23 @@ func newPods(client kubernetes.Interface, nodes *nodes, kubelets Kubelets) *pods
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc: func(object any) {
 				f.took(object.(*pod).ip)
+				f.account(object.(*pod))
 				f.add(object)
 			},
-			UpdateFunc: func(_, object any) { f.add(object) },
+			UpdateFunc: func(before, object any) {
+				if was := before.(*pod); was.UID != object.(*pod).UID {
+					f.room.release(was)
+				}
+				f.account(object.(*pod))
+				f.add(object)
+			},
 			DeleteFunc: func(object any) {
 				p, ok := object.(*pod)
 				if gone, unseen := object.(cache.DeletedFinalStateUnknown); unseen {
 					p, ok = gone.Obj.(*pod)
 				}
 				if ok {
+					f.room.release(p)
 					f.forget(p)
 				}
 			},
@@ -204,6 +214,13 @@ func (f *pods) step(ctx context.Context, p *pod) (later time.Duration, err error
 		f.forget(p)
 		return 0, nil
 	case p.phase == corev1.PodPending:
+		no, err := f.admit(ctx, p, n)
+		if err != nil {
+			return 0, err
+		}
+		if no != nil {
+			return 0, f.write(ctx, p, no.status())
+		}
 		first := *p
 		first.ip = f.address()
 		f.begins(p, now)
@@ -268,6 +285,9 @@ func (f *pods) resize(ctx context.Context, p *pod) error {
 // merge overwrites the changed parts of a pod's status, conditions one by one.
 func merge(s, changes *corev1.PodStatus) {
 	s.Phase = changes.Phase
+	if changes.Reason != "" {
+		s.Reason, s.Message = changes.Reason, changes.Message
+	}
 	if changes.StartTime != nil {
 		s.StartTime = changes.StartTime
 		s.HostIP, s.HostIPs, s.PodIP, s.PodIPs = changes.HostIP, changes.HostIPs, changes.PodIP, changes.PodIPs
