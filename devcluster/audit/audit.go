@@ -1,0 +1,255 @@
+// Package audit checks a cluster from what its API says, and from nothing else: it shares
+// no code with the scheduler, not even the names of its annotations, so that an error of
+// the scheduler's is none of the audit's.
+package audit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	resourcehelper "k8s.io/component-helpers/resource"
+)
+
+// What the scheduler writes on pods and owners, and what users write for it.
+const (
+	schedulerName = "muster"
+	gpuResource   = "nvidia.com/gpu"
+	devices       = "muster.sh/gpus"         // indices of the pod's GPUs, as in 0,3
+	share         = "muster.sh/share"        // how much of each, in thousandths; of all without
+	fraction      = "muster.sh/gpu-fraction" // of a GPU that the pod requests
+	queueLabel    = "muster.sh/queue"
+	suspended     = "muster.sh/suspended"
+	paused        = "muster.sh/Paused"
+	gpuCount      = "nvidia.com/gpu.count" // label of nodes
+	failedGPUs    = "devcluster.muster.sh/failed-gpus"
+)
+
+// whole is a GPU.
+const whole = 1000
+
+// Holds reports whether a pod takes room of a node.
+func Holds(p *v1.Pod) bool {
+	return p.Spec.NodeName != "" && p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed
+}
+
+// Nodes returns what is wrong with what pods take of nodes: a GPU that is given twice, or
+// that a node does not have, a pod that does not have the GPUs that it asks for, and more
+// of anything than a node can allocate.
+func Nodes(nodes []v1.Node, pods []*v1.Pod) []string {
+	on := map[string][]*v1.Pod{}
+	for _, p := range pods {
+		if Holds(p) {
+			on[p.Spec.NodeName] = append(on[p.Spec.NodeName], p)
+		}
+	}
+	var out []string
+	for i := range nodes {
+		out = append(out, Node(&nodes[i], on[nodes[i].Name])...)
+	}
+	return out
+}
+
+// Node is [Nodes] for one node and the pods that take room of it.
+func Node(n *v1.Node, pods []*v1.Pod) []string {
+	var out []string
+	wrong := func(format string, args ...any) { out = append(out, "node "+n.Name+": "+fmt.Sprintf(format, args...)) }
+	room := n.Status.Allocatable
+	if n.Annotations[failedGPUs] != "" {
+		room = n.Status.Capacity // pods that ran on a GPU that failed keep it
+	}
+	gpus := room[gpuResource]
+	count := gpus.Value()
+	if count == 0 { // it publishes them in slices
+		count, _ = strconv.ParseInt(n.Labels[gpuCount], 10, 64)
+	}
+	used := v1.ResourceList{}
+	held := map[int][]string{} // names of pods, by GPU
+	sums := map[int]int64{}
+	for _, p := range pods {
+		requests := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
+		for name, q := range requests {
+			sum := used[name]
+			sum.Add(q)
+			used[name] = sum
+		}
+		if isPaused(p) {
+			continue // others have its GPUs
+		}
+		list, part, err := gpusOf(p)
+		if err != nil {
+			wrong("pod %s: %v", p.Name, err)
+		}
+		for _, d := range list {
+			sums[d] += part
+			held[d] = append(held[d], p.Name)
+		}
+		want := requests[gpuResource]
+		if p.Spec.SchedulerName == schedulerName && want.Value() > 0 && int64(len(list)) != want.Value() {
+			wrong("pod %s asks for %d GPUs and has %v", p.Name, want.Value(), list)
+		}
+	}
+	for _, d := range slices.Sorted(maps.Keys(sums)) {
+		if sums[d] > whole {
+			wrong("GPU %d is given to %s: %d thousandths", d, strings.Join(held[d], " "), sums[d])
+		}
+		if int64(d) >= count {
+			wrong("GPU %d is given to %s; the node has %d", d, strings.Join(held[d], " "), count)
+		}
+	}
+	for name, q := range used {
+		has, ok := room[name]
+		if strings.Contains(string(name), "/") && !ok {
+			continue // the kubelet leaves it to others, such as a DRA driver
+		}
+		if q.Cmp(has) > 0 {
+			wrong("%s of %s is given, and it has %s", q.String(), name, has.String())
+		}
+	}
+	if most := room.Pods().Value(); int64(len(pods)) > most {
+		wrong("it has %d pods, and room for %d", len(pods), most)
+	}
+	return out
+}
+
+func isPaused(p *v1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == paused && c.Status == v1.ConditionTrue })
+}
+
+// gpusOf returns the GPUs of a pod, and how much of each it has.
+func gpusOf(p *v1.Pod) (list []int, part int64, err error) {
+	part = whole
+	if text := p.Annotations[share]; text != "" {
+		if part, err = strconv.ParseInt(text, 10, 64); err != nil || part < 1 || part > whole {
+			return nil, 0, fmt.Errorf("%s is %q", share, text)
+		}
+	}
+	text := p.Annotations[devices]
+	if text == "" {
+		return nil, part, nil
+	}
+	for word := range strings.SplitSeq(text, ",") {
+		d, err := strconv.Atoi(word)
+		if err != nil || d < 0 || slices.Contains(list, d) {
+			return nil, 0, fmt.Errorf("%s is %q", devices, text)
+		}
+		list = append(list, d)
+	}
+	return list, part, nil
+}
+
+// Gangs returns which gangs run and are not whole: fewer of their pods have a node than
+// must start together, though as many are there. Gangs of which a pod has ended or is
+// being deleted are left out.
+func Gangs(groups []schedulingv1beta1.PodGroup, pods []*v1.Pod) []string {
+	type gang struct {
+		bound, waiting int
+		leaving        bool
+	}
+	gangs := map[string]*gang{}
+	for _, p := range pods {
+		if p.Spec.SchedulingGroup == nil || p.Spec.SchedulingGroup.PodGroupName == nil {
+			continue
+		}
+		name := p.Namespace + "/" + *p.Spec.SchedulingGroup.PodGroupName
+		if gangs[name] == nil {
+			gangs[name] = &gang{}
+		}
+		switch g := gangs[name]; {
+		case p.DeletionTimestamp != nil, p.Status.Phase == v1.PodSucceeded, p.Status.Phase == v1.PodFailed:
+			g.leaving = true
+		case p.Spec.NodeName != "":
+			g.bound++
+		default:
+			g.waiting++
+		}
+	}
+	var out []string
+	for i := range groups {
+		policy := groups[i].Spec.SchedulingPolicy.Gang
+		g := gangs[groups[i].Namespace+"/"+groups[i].Name]
+		if policy == nil || g == nil || g.leaving {
+			continue
+		}
+		if least := int(policy.MinCount); g.bound > 0 && g.bound < least && g.bound+g.waiting >= least {
+			out = append(out, fmt.Sprintf("gang %s needs %d pods: %d are bound, %d wait", groups[i].Name, least, g.bound, g.waiting))
+		}
+	}
+	return out
+}
+
+// Limit is the most that a queue may use: of GPUs, in thousandths.
+type Limit struct {
+	Queue string
+	GPUs  int64
+}
+
+// Quotas returns which queues use more than they may.
+func Quotas(limits []Limit, pods []*v1.Pod) []string {
+	used := map[string]int64{}
+	for _, p := range pods {
+		if Holds(p) && !isPaused(p) {
+			used[p.Labels[queueLabel]] += requested(p)
+		}
+	}
+	var out []string
+	for _, l := range limits {
+		if used[l.Queue] > l.GPUs {
+			out = append(out, fmt.Sprintf("queue %s uses %d thousandths of GPUs, and may use %d", l.Queue, used[l.Queue], l.GPUs))
+		}
+	}
+	return out
+}
+
+// requested is how much of GPUs a pod requests.
+func requested(p *v1.Pod) int64 {
+	gpus := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})[gpuResource]
+	sum := whole * gpus.Value()
+	if f, err := strconv.ParseFloat(p.Annotations[fraction], 64); err == nil {
+		sum += int64(f * whole)
+	}
+	return sum
+}
+
+// Suspended returns which Jobs are suspended, or have what the scheduler writes on those
+// that it suspends.
+func Suspended(jobs []batchv1.Job) []string {
+	var out []string
+	for i := range jobs {
+		j := &jobs[i]
+		if j.Spec.Suspend != nil && *j.Spec.Suspend || j.Annotations[suspended] != "" || j.Labels[suspended] != "" {
+			out = append(out, fmt.Sprintf("Job %s is suspended: %q", j.Name, j.Annotations[suspended]))
+		}
+	}
+	return out
+}
+
+// Waiting returns which pods of the scheduler have no node, or were refused by one.
+func Waiting(pods []*v1.Pod) []string {
+	var out []string
+	for _, p := range pods {
+		if p.Spec.SchedulerName != schedulerName {
+			continue
+		}
+		switch {
+		case p.DeletionTimestamp != nil:
+			out = append(out, fmt.Sprintf("pod %s is being deleted", p.Name))
+		case p.Spec.NodeName == "" && p.Status.Phase != v1.PodFailed:
+			out = append(out, fmt.Sprintf("pod %s waits", p.Name))
+		}
+	}
+	return out
+}
+
+// Refused says that a node refused a pod, or is empty: more was given out than it had.
+func Refused(p *v1.Pod) string {
+	if p.Status.Phase == v1.PodFailed && strings.HasPrefix(p.Status.Reason, "OutOf") {
+		return fmt.Sprintf("node %s refused pod %s: %s", p.Spec.NodeName, p.Name, p.Status.Message)
+	}
+	return ""
+}
