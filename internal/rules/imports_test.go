@@ -90,7 +90,7 @@ var mayImport = map[string][]string{
 	"kube/storage":   {"core", "core/cluster", "kube/translate"},
 	"kube/console":   {"core", "core/frag", "api/", "kube", "kube/recovery", "kube/feed", "kube/mirror", "kube/objects", "kube/tables", "kube/translate", "internal/hostlist", "internal/table"},
 	"kube/trace":     {"kube/tables"},
-	"kube/bench":     {},
+	"kube/bench":     {"api/", "core", "kube/translate"},
 	"kube/local":     {"core", "api/", "kube", "kube/stats", "kube/translate", "workload", "deploy"},
 
 	// What pauses processes on a node. The engine knows nothing about it.

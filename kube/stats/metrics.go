@@ -1,7 +1,10 @@
 package stats
 
 import (
+	"regexp"
+
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
@@ -56,8 +59,14 @@ func NewMetrics() *Metrics {
 	})
 	m.Registry.MustRegister(m.Decide, m.decisions, m.evictions, m.preempted, m.confined, m.leftOut, m.waited, m.resumed)
 	m.Registry.MustRegister(m.Collectors()...)
+	m.Registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.GoRuntimeMetricsRule{Matcher: liveHeap})))
 	return m
 }
+
+// liveHeap matches what the last garbage collection found in use, which the Go collector
+// does not have by itself.
+var liveHeap = regexp.MustCompile("^/gc/heap/live:bytes$")
 
 // Bound observes the first binding of a job.
 func (m *Metrics) Bound(queue string, waited core.Time) {
