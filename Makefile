@@ -57,14 +57,16 @@ test-devcluster: ## run the tests of the control plane with simulated nodes
 
 test-full: ## run all tests, the long ones too, then fuzz each target for FUZZTIME
 	MUSTER_FULL=1 go test -timeout 60m ./...
+	$(MAKE) test-e2e-full
 	$(MAKE) fuzz
 
 test-e2e: build devcluster ## run the tests on a real Kubernetes API, in minutes
 	cd devcluster && go test -count=1 -timeout 60m ./e2e
 	PATH="$(CURDIR)/bin:$$PATH" MUSTER_E2E=1 go test -count=1 -timeout 30m -run TestScenariosOnAPI ./kube
 
-test-e2e-full: build devcluster ## run the long ones of these too: fifty rounds of each fault
-	cd devcluster && MUSTER_FULL=1 go test -count=1 -timeout 60m ./e2e
+test-e2e-full: build devcluster ## run the long ones of these too: fifty rounds of each fault, ten minutes of TestCrash; then all once under the race detector
+	cd devcluster && MUSTER_FULL=1 go test -count=1 -timeout 90m ./e2e
+	cd devcluster && go test -race -count=1 -timeout 90m ./e2e
 
 lint: ## vet and lint, and check the documents' links and words
 	go vet ./...

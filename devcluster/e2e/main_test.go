@@ -59,6 +59,9 @@ const systemNamespace = "muster-system"
 const root = "../.."
 
 func TestMain(m *testing.M) {
+	if text := os.Getenv(asScheduler); text != "" {
+		os.Exit(runScheduler(text))
+	}
 	code, err := run(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
