@@ -125,7 +125,7 @@ func (c *cluster) launch(seed uint64, list ...instance) *instances {
 	return a
 }
 
-// weather begins a storm or ends it: all processes are started anew.
+// weather begins a storm or ends it: all processes are started again.
 func (a *instances) weather(storm bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
