@@ -41,6 +41,7 @@ type (
 	// ResourceQuota is the quota of a queue for CPU, memory or another resource.
 	ResourceQuota = quota.ResourceQuota
 	Share         = quota.Share
+	Overbooked    = quota.Overbooked
 	// Running bounds what jobs of a queue run at one time.
 	Running = quota.Running
 )

@@ -19,12 +19,26 @@ func (u *unowned) lend() {
 	if !u.policy.Queueing.LendUnowned || !u.ledger.Limited() {
 		return
 	}
+	if u.ledger.LendUnowned(u.now()) {
+		u.changes.quotaReturned()
+	}
+}
+
+// now is capacity, brought up to date.
+func (u *unowned) now() map[string]Milli {
 	if u.capacity == nil || u.world != u.changes.world {
 		u.capacity, u.world = u.all(), u.changes.world
 	}
-	if u.ledger.LendUnowned(u.capacity) {
-		u.changes.quotaReturned()
+	return u.capacity
+}
+
+// Overbooked lists the GPU models, all models together and the resources of which the queues own more than the nodes
+// that are up have. It costs O(queues x accounts), and O(nodes) if nodes have changed.
+func (e *Engine) Overbooked() []Overbooked {
+	if !e.ledger.Limited() {
+		return nil
 	}
+	return e.ledger.Overbooked(e.unowned.now())
 }
 
 // all returns what the nodes that are up have, of GPUs by model and altogether and of resources by their

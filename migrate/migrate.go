@@ -37,8 +37,8 @@ type queue struct {
 	// spec is that of its object, without amounts.
 	spec    map[string]any
 	amounts []limits
-	// inclusive says that amounts are those of the queue and of all queues below it, as everywhere but in Kueue.
-	// On Muster a queue owns its amounts beside theirs.
+	// inclusive says that amounts are those of the queue and of all queues below it, as everywhere but in Kueue:
+	// quotaScope is Subtree where there are any.
 	inclusive bool
 	// implied says that other objects name it, and none defines it yet.
 	implied bool
@@ -152,7 +152,13 @@ func (qs *Queues) Write(w io.Writer) error {
 	for i, q := range all {
 		spec := maps.Clone(q.spec)
 		for _, l := range q.amounts {
-			qs.write(spec, l, q.inclusive, below[q.name])
+			if q.inclusive && below[q.name][l.amount] > l.nominal && !l.endless {
+				qs.refuse(l.of, fmt.Sprintf("the queues below it own %s, more than it: it owns 0 beside them", decimal(below[q.name][l.amount])))
+			}
+			qs.write(spec, l, below[q.name] != nil)
+		}
+		if q.inclusive && below[q.name] != nil && (spec["quota"] != nil || spec["resources"] != nil) {
+			spec["quotaScope"] = "Subtree"
 		}
 		text, err := yaml.Marshal(map[string]any{
 			"apiVersion": "muster.sh/v1alpha1", "kind": "Queue", "metadata": map[string]any{"name": q.name}, "spec": spec,
@@ -327,30 +333,18 @@ type limits struct {
 	endless bool
 }
 
-// write adds an entry of quota for a GPU model, or of resources for anything else. Queues below the queue own what
-// below says; below is nil if there are none.
-func (qs *Queues) write(spec map[string]any, l limits, inclusive bool, below map[amount]int64) {
-	if l.endless && below == nil {
-		if l.model != "" || l.most != nil {
-			qs.refuse(l.of, "a queue cannot own without limit: say how much it owns")
-		}
-		return // of other resources: as all that a queue does not list
-	}
-	if l.endless && l.most == nil {
-		return // the queues below it own something, or nothing
-	}
-	if l.most != nil {
+// write adds an entry of quota for a GPU model, or of resources for anything else. parent says that there are queues below.
+func (qs *Queues) write(spec map[string]any, l limits, parent bool) {
+	switch {
+	case l.endless && l.most != nil:
+		l.nominal = *l.most // all that it may use is its own
+	case l.endless && (l.model == "" || parent):
+		return // as all that a queue does not list: the queues below it own something, or nothing
+	case l.most != nil:
 		l.nominal = min(l.nominal, *l.most)
 	}
-	owned := l.nominal
-	if theirs := below[l.amount]; inclusive {
-		if theirs > l.nominal && !l.endless {
-			qs.refuse(l.of, fmt.Sprintf("the queues below it own %s, more than it: it owns 0 beside them", decimal(theirs)))
-		}
-		l.nominal, owned = max(l.nominal-theirs, 0), max(l.nominal, theirs)
-	}
 	if l.most != nil {
-		borrows := max(*l.most-owned, 0)
+		borrows := *l.most - l.nominal
 		l.borrows = &borrows
 	}
 	key, text, entry := "quota", decimal, map[string]any{"model": l.model}
@@ -359,6 +353,9 @@ func (qs *Queues) write(spec map[string]any, l limits, inclusive bool, below map
 		text = func(milli int64) string { return quantity(l.resource, milli) }
 	}
 	entry["nominal"] = text(l.nominal)
+	if l.endless && l.most == nil {
+		entry["nominal"] = "-1"
+	}
 	if l.borrows != nil {
 		entry["borrowingLimit"] = text(*l.borrows)
 	}

@@ -60,14 +60,14 @@ func writeQueues(w io.Writer, queues []core.Queue) error {
 		}
 		for _, x := range q.Quota {
 			all[i].Quota = append(all[i].Quota, quotaFile{
-				Model: x.Model, Nominal: inGPUs(x.Nominal),
+				Model: x.Model, Nominal: owned(x.Nominal, inGPUs),
 				BorrowingLimit: limit(x.BorrowingLimit, inGPUs), LendingLimit: limit(x.LendingLimit, inGPUs),
 			})
 		}
 		for _, x := range q.Resources {
 			in := func(m core.Milli) float64 { return cluster.InUnits(x.Resource, m) }
 			all[i].Resources = append(all[i].Resources, resourceFile{
-				Name: x.Resource, Nominal: in(x.Nominal), BorrowingLimit: limit(x.BorrowingLimit, in), LendingLimit: limit(x.LendingLimit, in),
+				Name: x.Resource, Nominal: owned(x.Nominal, in), BorrowingLimit: limit(x.BorrowingLimit, in), LendingLimit: limit(x.LendingLimit, in),
 			})
 		}
 	}
@@ -84,6 +84,14 @@ func limit(m core.Milli, in func(core.Milli) float64) *float64 {
 	}
 	v := in(m)
 	return &v
+}
+
+// owned is what a queue owns, -1 without limit.
+func owned(m core.Milli, in func(core.Milli) float64) float64 {
+	if m >= quota.MaxQuota {
+		return -1
+	}
+	return in(m)
 }
 
 func inGPUs(m core.Milli) float64 { return float64(m) / float64(core.WholeGPU) }
@@ -107,6 +115,9 @@ func readQueues(path string) ([]core.Queue, error) {
 		all[i] = core.Queue{Name: q.Name, Parent: q.Parent, Weight: q.Weight, Priority: q.Priority}
 		for _, x := range q.Quota {
 			all[i].Quota = append(all[i].Quota, core.Quota{Model: x.Model, Nominal: inMilli(x.Nominal)})
+			if x.Nominal < 0 {
+				all[i].Quota[len(all[i].Quota)-1].Nominal = quota.MaxQuota
+			}
 		}
 	}
 	return all, nil

@@ -191,7 +191,7 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{"bound on what runs", node + "queues: [{name: a, maxRunningJobs: -1}]\n", `s.yaml:2: queues[0].maxRunningJobs: a whole number, at least 0; found -1`},
 		{"weight", node + "queues: [{name: a, weight: -1}]\n", `s.yaml:2: queues[0].weight: a whole number from 0 to 1000000; found -1`},
 		{"negative quota", node + "queues:\n- name: a\n  quota:\n  - model: A10\n    nominal: -8\n",
-			`s.yaml:6: queues[0].quota[0].nominal: a number of GPUs such as 8 or 0.5; found -8`},
+			`s.yaml:6: queues[0].quota[0].nominal: a number of GPUs such as 8 or 0.5, or -1 for no limit; found -8`},
 		{"quota twice", node + "queues: [{name: a, quota: [{model: A10, nominal: 1}, {model: A10, nominal: 2}]}]\n",
 			`s.yaml:2: queues[0].quota[1].model: a name of its own; found "A10" again`},
 		{"job twice", node + "jobs:\n- {name: j, tasks: [{}]}\n- {name: j, tasks: [{}]}\n", `s.yaml:4: jobs[1].name: a name of its own; found "j" again`},
@@ -250,7 +250,7 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{"a resource without a name", "queues:\n- {name: q, resources: [{nominal: 8}]}\n",
 			`s.yaml:2: queues[0].resources[0].name: this field; found nothing`},
 		{"an amount that is none", "queues:\n- {name: q, resources: [{name: memory, nominal: lots}]}\n",
-			`s.yaml:2: queues[0].resources[0].nominal: an amount such as 96, 0.5, 500m or 512Gi; found "lots"`},
+			`s.yaml:2: queues[0].resources[0].nominal: an amount such as 96, 0.5, 500m or 512Gi, or -1 for no limit; found "lots"`},
 		{"amount of a pod", node + "jobs: [{name: j, tasks: [{others: {hca: 1.5}}]}]\n", `s.yaml:2: jobs[0].tasks[0].others.hca: a whole number; found 1.5`},
 	}
 	for _, test := range tests {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/muster-sched/muster/api/strict"
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
 )
@@ -119,6 +120,7 @@ func (r *reader) orderQueues(queues []queue) error {
 			}
 		}
 	}
+	v1alpha1.Contain(r.s.Queues, func(name string) bool { return queues[index[name]].QuotaScope == "Subtree" })
 	return nil
 }
 

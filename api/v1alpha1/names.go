@@ -323,6 +323,10 @@ const (
 	QueueParentNotFound = "ParentNotFound"
 	// QueueCycle: the queue is its own ancestor.
 	QueueCycle = "Cycle"
+	// ExceedsCapacityCondition is the condition of a queue that owns something of which all queues own more than
+	// the nodes have, or of which the queues below it own more than its Subtree has; MoreThanThereIs is its reason.
+	ExceedsCapacityCondition = "ExceedsCapacity"
+	MoreThanThereIs          = "MoreThanThereIs"
 	// QueueInvalid: the engine refuses the queue; the message says why.
 	QueueInvalid = "Invalid"
 )

@@ -87,7 +87,8 @@ func TestScalarsInJSON(t *testing.T) {
 		{`{"nominal": 8, "borrowingLimit": "0.5", "lendingLimit": null}`, `{"model":"","nominal":8,"borrowingLimit":"0.5"}`},
 		{`{"nominal": "8"}`, `{"model":"","nominal":8}`},
 		{`{"nominal": 1.25}`, `{"model":"","nominal":"1.25"}`},
-		{`{"nominal": -1}`, ""},
+		{`{"nominal": -1, "borrowingLimit": "-1"}`, `{"model":"","nominal":-1,"borrowingLimit":-1}`},
+		{`{"nominal": -2}`, ""},
 		{`{"nominal": "all"}`, ""},
 		{`{"nominal": true}`, ""},
 	} {
@@ -122,7 +123,7 @@ func TestQuantities(t *testing.T) {
 		{"cpu", "96", "96", 96_000}, {"cpu", "500m", "500m", 500}, {"cpu", "1.5", "1500m", 1_500}, {"cpu", "2k", "2k", 2_000_000},
 		{"memory", "512Gi", "512Gi", 512 << 10}, {"memory", "1G", "953Mi", 953}, {"memory", "0.5Mi", "0", 0}, {"memory", "75Pi", "75Pi", 75 << 30},
 		{"rdma/hca", "16", "16", 16}, {"rdma/hca", "1.5", "1", 1}, {"ephemeral-storage", "1Gi", "1073741824", 1 << 30},
-		{"rdma/hca", "9Ei", "281474976710656", core.MaxAmount}, {"cpu", "9Ei", "281474976710656m", core.MaxAmount},
+		{"rdma/hca", "9Ei", "-1", core.MaxAmount}, {"cpu", "9Ei", "-1", core.MaxAmount}, {"memory", "-1", "-1", core.MaxAmount},
 	} {
 		var q v1alpha1.Quantity
 		if err := q.UnmarshalText([]byte(test.text)); err != nil || q.Amount(test.resource) != test.want {
@@ -132,7 +133,7 @@ func TestQuantities(t *testing.T) {
 			t.Errorf("%d of %s: got %s, want %s", test.want, test.resource, got, test.back)
 		}
 	}
-	for _, text := range []string{"", "-1", "1e3", "all", "1.2345", "5 Gi", "0x10", "99999999999999999999"} {
+	for _, text := range []string{"", "-2", "-1Gi", "1e3", "all", "1.2345", "5 Gi", "0x10", "99999999999999999999"} {
 		var q v1alpha1.Quantity
 		if err := q.UnmarshalText([]byte(text)); err == nil {
 			t.Errorf("%q was read as %s", text, q)

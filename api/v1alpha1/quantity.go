@@ -51,23 +51,27 @@ func IsGPUResource(name string) bool {
 }
 
 // Quantity is an amount of a resource as Kubernetes writes it: a number, with a suffix
-// where it is large, as in 500m, 96, 1.5k or 512Gi.
+// where it is large, as in 500m, 96, 1.5k or 512Gi; -1 is without limit.
 //
 // +kubebuilder:validation:Type=""
 // +kubebuilder:validation:Format=""
 // +kubebuilder:validation:XIntOrString
 // +kubebuilder:validation:MaxLength=24
-// +kubebuilder:validation:XValidation:rule="type(self) == string || self >= 0",message="an amount is not negative"
-// +kubebuilder:validation:Pattern=`^[0-9]{1,19}(\.[0-9]{1,3})?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$`
+// +kubebuilder:validation:XValidation:rule="type(self) == string || self >= -1",message="an amount is not negative, but for -1, which is without limit"
+// +kubebuilder:validation:Pattern=`^(-1|[0-9]{1,19}(\.[0-9]{1,3})?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?)$`
 type Quantity string
 
 var (
-	errQuantity = errors.New("an amount such as 96, 0.5, 500m or 512Gi")
+	errQuantity = errors.New("an amount such as 96, 0.5, 500m or 512Gi, or -1 for no limit")
 	quantities  = regexp.MustCompile(`^[0-9]{1,19}(\.[0-9]{1,3})?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$`)
 )
 
 // UnmarshalText reads q. The error says what an amount looks like.
 func (q *Quantity) UnmarshalText(text []byte) error {
+	if string(text) == endless {
+		*q = endless
+		return nil
+	}
 	if len(text) > 24 || !quantities.Match(text) {
 		return errQuantity
 	}
@@ -94,6 +98,9 @@ func (q Quantity) String() string {
 // Amount returns q in the unit in which the engine counts a resource: milli-cores, MiB,
 // rounded down, or whole units. What is more than a quota can be is cut.
 func (q Quantity) Amount(name ResourceName) core.Milli {
+	if q == endless {
+		return quota.MaxQuota
+	}
 	v, err := resource.ParseQuantity(string(q))
 	if err != nil {
 		return 0
@@ -120,6 +127,9 @@ func (q Quantity) Amount(name ResourceName) core.Milli {
 
 // QuantityOf writes what the engine counts of a resource. It is the inverse of [Quantity.Amount].
 func QuantityOf(name ResourceName, amount core.Milli) Quantity {
+	if amount >= quota.MaxQuota {
+		return endless
+	}
 	switch name {
 	case cluster.CPU:
 		return Quantity(resource.NewMilliQuantity(int64(amount), resource.DecimalSI).String())

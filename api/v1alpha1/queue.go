@@ -63,6 +63,13 @@ type QueueSpec struct {
 	// +listMapKey=model
 	// +kubebuilder:validation:MaxItems=64
 	Quota []Quota `json:"quota,omitempty"`
+	// QuotaScope says whose the amounts of Quota and Resources are. Queue: those of the queue
+	// itself, beside what the queues below it own, as in Kueue. Subtree: those of the queue
+	// with all below it, as in KAI, Volcano, YuniKorn and Koordinator: the queue itself owns
+	// what the queues below it leave. Default: Queue.
+	//
+	// +kubebuilder:default=Queue
+	QuotaScope QuotaScope `json:"quotaScope,omitempty"`
 	// Resources has at most one entry per resource: CPU, memory or an extended resource. The
 	// jobs of the queue, and of the queues below it, count with what their pods request,
 	// whichever GPUs they use. A queue does not limit the resources that it does not list.
@@ -149,6 +156,14 @@ type QueueMode string
 // Values lists the modes.
 func (QueueMode) Values() []string { return []string{"Shared", "Isolated"} }
 
+// QuotaScope is Queue or Subtree.
+//
+// +kubebuilder:validation:Enum=Queue;Subtree
+type QuotaScope string
+
+// Values lists the scopes.
+func (QuotaScope) Values() []string { return []string{"Queue", "Subtree"} }
+
 // FairBetween is None or Users.
 //
 // +kubebuilder:validation:Enum=None;Users
@@ -165,7 +180,7 @@ type Quota struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[^/]`
 	Model string `json:"model"`
-	// Nominal is what the queue owns, in GPUs.
+	// Nominal is what the queue owns, in GPUs; -1 is without limit.
 	Nominal GPUs `json:"nominal"`
 	// BorrowingLimit is how many GPUs the queue can use beyond Nominal when other
 	// queues lend. Default: no limit.
@@ -178,7 +193,7 @@ type Quota struct {
 type ResourceQuota struct {
 	// Name is cpu, memory, or another resource as pods request it, such as rdma/hca.
 	Name ResourceName `json:"name"`
-	// Nominal is what the queue owns: cores, bytes, or units of the resource.
+	// Nominal is what the queue owns: cores, bytes, or units of the resource; -1 is without limit.
 	Nominal Quantity `json:"nominal"`
 	// BorrowingLimit is how much the queue can use beyond Nominal when other queues
 	// lend. Default: no limit.
@@ -190,12 +205,14 @@ type ResourceQuota struct {
 // QueueStatus is what the scheduler reports about a queue. Amounts and jobs include
 // those of all queues below it.
 type QueueStatus struct {
-	// Conditions contains Ready.
+	// Conditions contains Ready and, if queues own more than there is of something of which
+	// the queue has quota, or those below it own more than its Subtree has, ExceedsCapacity.
 	//
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// Nominal and Used are the sums over all GPU models, in GPUs.
+	// Nominal and Used are the sums over all GPU models, in GPUs; Nominal is -1 if a queue owns
+	// without limit.
 	Nominal GPUs `json:"nominal,omitempty"`
 	Used    GPUs `json:"used,omitempty"`
 	// Usage has an entry for each model of which the queue has quota or uses
@@ -288,11 +305,11 @@ type QueueList struct {
 	Items           []Queue `json:"items"`
 }
 
-// Queue returns the queue as the engine takes it.
+// Queue returns the queue as the engine takes it, with its amounts as they are: see [Contain].
 func (q *QueueSpec) Queue(name string) core.Queue {
 	c := core.Queue{Name: name, Parent: q.Parent, Weight: 1, Priority: q.Priority}
-	c.MaxRunning = core.Running{Jobs: int(q.MaxRunningJobs), GPU: core.Milli(q.MaxRunningGPUs)}
-	c.MaxRunningPerUser = core.Running{Jobs: int(q.MaxRunningJobsPerUser), GPU: core.Milli(q.MaxRunningGPUsPerUser)}
+	c.MaxRunning = core.Running{Jobs: int(q.MaxRunningJobs), GPU: max(0, core.Milli(q.MaxRunningGPUs))}
+	c.MaxRunningPerUser = core.Running{Jobs: int(q.MaxRunningJobsPerUser), GPU: max(0, core.Milli(q.MaxRunningGPUsPerUser))}
 	c.FairUsers = q.FairBetween == "Users"
 	if q.Weight != nil {
 		c.Weight = *q.Weight
@@ -303,14 +320,14 @@ func (q *QueueSpec) Queue(name string) core.Queue {
 	for _, e := range q.Quota {
 		c.Quota = append(c.Quota, core.Quota{
 			Model:          e.Model,
-			Nominal:        core.Milli(e.Nominal),
+			Nominal:        e.Nominal.owned(),
 			BorrowingLimit: limit(e.BorrowingLimit),
 			LendingLimit:   limit(e.LendingLimit),
 		})
 	}
 	for _, e := range q.Resources {
 		bound := func(v *Quantity) core.Milli {
-			if v == nil {
+			if v == nil || *v == endless {
 				return core.Unlimited
 			}
 			return v.Amount(e.Name)
@@ -326,7 +343,7 @@ func (q *QueueSpec) Queue(name string) core.Queue {
 }
 
 func limit(g *GPUs) core.Milli {
-	if g == nil {
+	if g == nil || *g < 0 {
 		return core.Unlimited
 	}
 	return core.Milli(*g)

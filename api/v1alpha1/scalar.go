@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/quota"
 )
 
 // Duration is a time that passes: a number of seconds, or numbers with the
@@ -138,24 +139,50 @@ func (d Duration) String() string {
 	return b.String()
 }
 
-// GPUs is an amount of GPUs, written with up to three decimals. In Kubernetes,
-// one with decimals is in quotes.
+// GPUs is an amount of GPUs, written with up to three decimals; -1 is without limit. In
+// Kubernetes, one with decimals is in quotes.
 //
 // +kubebuilder:validation:Type=""
 // +kubebuilder:validation:Format=""
 // +kubebuilder:validation:XIntOrString
 // +kubebuilder:validation:MaxLength=13
-// +kubebuilder:validation:XValidation:rule="type(self) == string || self >= 0 && self <= 1000000000",message="a number of GPUs is 0 to 1000000000"
-// +kubebuilder:validation:Pattern=`^[0-9]{1,9}(\.[0-9]{1,3})?$`
+// +kubebuilder:validation:XValidation:rule="type(self) == string || self >= -1 && self <= 1000000000",message="a number of GPUs is 0 to 1000000000, or -1 for no limit"
+// +kubebuilder:validation:Pattern=`^(-1|[0-9]{1,9}(\.[0-9]{1,3})?)$`
 type GPUs int64 // thousandths, as core.Milli
 
-var errGPUs = errors.New("a number of GPUs such as 8 or 0.5")
+// NoLimit is the amount that has no limit, -1; endless is how it is written.
+const (
+	NoLimit = -GPUs(core.WholeGPU)
+	endless = "-1"
+)
+
+var errGPUs = errors.New("a number of GPUs such as 8 or 0.5, or -1 for no limit")
+
+// owned returns g as what a queue owns in the engine.
+func (g GPUs) owned() core.Milli {
+	if g < 0 {
+		return quota.MaxQuota
+	}
+	return core.Milli(g)
+}
+
+// GPUsOwned is the inverse: what the engine says that a queue owns, or several do together.
+func GPUsOwned(m core.Milli) GPUs {
+	if m >= quota.MaxQuota {
+		return NoLimit
+	}
+	return GPUs(m)
+}
 
 // maxGPUs bounds an amount, so that sums of amounts do not overflow.
 const maxGPUs = 1e9 * GPUs(core.WholeGPU)
 
 // UnmarshalText reads g. The error says what an amount looks like.
 func (g *GPUs) UnmarshalText(text []byte) error {
+	if string(text) == endless {
+		*g = NoLimit
+		return nil
+	}
 	milli, ok := decimal(string(text), int64(core.WholeGPU))
 	if !ok || GPUs(milli) > maxGPUs {
 		return errGPUs

@@ -39,13 +39,13 @@ func TestDuration(t *testing.T) {
 }
 
 func TestGPUs(t *testing.T) {
-	for text, want := range map[string]core.Milli{"0": 0, "8": 8000, "0.5": 500, "1.250": 1250} {
+	for text, want := range map[string]core.Milli{"0": 0, "-1": core.Milli(v1alpha1.NoLimit), "8": 8000, "0.5": 500, "1.250": 1250} {
 		var g v1alpha1.GPUs
 		if err := g.UnmarshalText([]byte(text)); err != nil || core.Milli(g) != want {
 			t.Errorf("%s: %d, %v", text, g, err)
 		}
 	}
-	for _, text := range []string{"", "-1", "0.0001", "1e3", "99999999999", "all"} {
+	for _, text := range []string{"", "-2", "-1.5", "0.0001", "1e3", "99999999999", "all"} {
 		var g v1alpha1.GPUs
 		if g.UnmarshalText([]byte(text)) == nil {
 			t.Errorf("%q was read as %s", text, g)

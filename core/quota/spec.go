@@ -23,7 +23,8 @@ const (
 // Unlimited is the limit of a quota that has none.
 const Unlimited cluster.Milli = 1<<63 - 1
 
-// MaxQuota is the most that a queue may own, borrow or lend of a model or resource.
+// MaxQuota is the most that a queue may own, borrow or lend of a model or resource: more than any cluster has,
+// so that a queue that owns it owns without limit.
 const MaxQuota cluster.Milli = 1 << 48
 
 // AnyModel is the model of a quota over all GPU models together.
@@ -83,6 +84,8 @@ func AccountText(account string) string {
 func AmountText(account string, amount Milli) string {
 	resource, isResource := cluster.ResourceOf(account)
 	switch {
+	case amount >= MaxQuota:
+		return "no limit"
 	case !isResource || resource == cluster.CPU:
 		return amount.GPUs() // thousandths, too
 	case resource == cluster.Memory && amount != 0 && amount%1024 == 0:

@@ -1,7 +1,9 @@
 package quota
 
 import (
+	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
 )
@@ -28,6 +30,36 @@ func (l *Ledger) LendUnowned(capacity map[string]Milli) (more bool) {
 	}
 	l.unowned = unowned
 	return more
+}
+
+// Overbooked is a model, [AnyModel] or a resource, by its account, of which queues own more than there is.
+type Overbooked struct {
+	Account         string
+	Owned, Capacity Milli
+}
+
+// String says so.
+func (o Overbooked) String() string {
+	return fmt.Sprintf("the queues own %s of %s, and the nodes have %s",
+		AmountText(o.Account, o.Owned), AccountText(o.Account), AmountText(o.Account, o.Capacity))
+}
+
+// Overbooked lists what queues own more of than capacity has, in the order of the accounts. What a queue owns without
+// limit does not count. It costs O(queues x accounts).
+func (l *Ledger) Overbooked(capacity map[string]Milli) []Overbooked {
+	var out []Overbooked
+	for _, account := range slices.Sorted(maps.Keys(l.root.accounts)) {
+		o := Overbooked{Account: account, Capacity: capacity[account]}
+		for _, q := range l.order {
+			if owned := q.owns(account); owned < MaxQuota {
+				o.Owned = cluster.Plus(o.Owned, owned)
+			}
+		}
+		if o.Owned > o.Capacity {
+			out = append(out, o)
+		}
+	}
+	return out
 }
 
 // owns returns what a queue owns of an account itself. Of all models together that is at least what it

@@ -38,8 +38,11 @@ var resources = [2]struct {
 	scale      float64 // of a unit, in a core or byte
 }{{"cpu", "milli-cores", 1000}, {"memory", "MiB", 1.0 / (1 << 20)}}
 
-// anyModel is the model of a quota over all models.
-const anyModel = "*"
+// anyModel is the model of a quota over all models, noLimit what a queue owns without limit.
+const (
+	anyModel = "*"
+	noLimit  = int64(1) << 40
+)
 
 // readQueues reads queues.json; without one there are no queues to check.
 func readQueues(path string) (map[string]*queue, error) {
@@ -84,6 +87,9 @@ func readQueues(path string) (map[string]*queue, error) {
 				q.nominal = map[string]int64{}
 			}
 			q.nominal[x.Model] = milli(x.Nominal)
+			if x.Nominal < 0 { // without limit
+				q.nominal[x.Model] = noLimit
+			}
 			for up := q; up != nil; up = up.parent {
 				up.below[x.Model] += q.nominal[x.Model]
 			}
@@ -95,6 +101,9 @@ func readQueues(path string) (map[string]*queue, error) {
 				}
 				own := &q.resources[k]
 				own.listed, own.nominal = true, int64(math.Round(x.Nominal*resources[k].scale))
+				if x.Nominal < 0 {
+					own.nominal = noLimit
+				}
 				for up := q; up != nil; up = up.parent {
 					up.resources[k].below += own.nominal
 				}

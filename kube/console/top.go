@@ -22,6 +22,8 @@ type Cluster struct {
 	Queues []QueueLine `json:"queues"`
 	// Jobs counts Muster's jobs by state; those that are over are not counted.
 	Jobs map[State]int `json:"jobs"`
+	// Warnings are the conditions ExceedsCapacity of the queues.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Model is the nodes with GPUs of one model.
@@ -45,13 +47,12 @@ type Model struct {
 // QueueLine is a queue: what it owns, what its jobs hold and want, in GPUs.
 type QueueLine struct {
 	Queue string `json:"queue"`
-	// Nominal is what the queue owns; absent where it has no quota, and so no
-	// limit. Borrowed is what the scheduler says that it
-	// and all below it hold of others' quota. Both are absent where the user may
-	// not read queues.
+	// Nominal is what the queue and all below it own, as in its status, -1 without limit; absent
+	// where they have no quota. Borrowed is what the scheduler says that they
+	// hold of others' quota. Both are absent where the user may not read queues.
 	Nominal  *v1alpha1.GPUs `json:"nominal,omitempty"`
 	Borrowed *v1alpha1.GPUs `json:"borrowed,omitempty"`
-	// Used, Running, Wanted and Waiting are of the queue itself: GPUs and jobs
+	// Used, Running, Wanted and Waiting are of the queue and all below it: GPUs and jobs
 	// that run, GPUs and jobs that wait.
 	Used    v1alpha1.GPUs `json:"used"`
 	Running int           `json:"running_jobs"`
@@ -77,7 +78,7 @@ func (c *Client) Top(ctx context.Context) (*Cluster, error) {
 	if err != nil {
 		return nil, c.say("list queues", err)
 	}
-	t := &Cluster{At: time.Now(), Models: models(nodes), Queues: queueLines(queues, byGroup), Jobs: map[State]int{}}
+	t := &Cluster{At: time.Now(), Models: models(nodes), Queues: queueLines(queues, byGroup), Jobs: map[State]int{}, Warnings: v1alpha1.QueueWarnings(queues)}
 	for _, j := range byGroup {
 		t.Jobs[j.State]++
 	}
@@ -125,36 +126,24 @@ func queueLines(queues []v1alpha1.Queue, byGroup map[translate.Group]*Job) []Que
 		}
 		return by[name]
 	}
+	parent := map[string]string{}
 	for i := range queues {
-		var nominal, borrowed v1alpha1.GPUs
-		for _, q := range queues[i].Spec.Quota {
-			nominal += q.Nominal
+		q := &queues[i]
+		parent[q.Name] = q.Spec.Parent
+		l := of(q.Name)
+		if q.Status.Nominal != 0 || len(q.Spec.Quota) > 0 {
+			l.Nominal = &q.Status.Nominal
 		}
-		for _, u := range queues[i].Status.Usage {
-			borrowed += u.Borrowed
-		}
-		l := of(queues[i].Name)
-		if len(queues[i].Spec.Quota) > 0 {
-			l.Nominal = &nominal
-		}
-		if len(queues[i].Status.Conditions) > 0 {
-			l.Borrowed = &borrowed
+		if len(q.Status.Conditions) > 0 {
+			l.Borrowed = new(v1alpha1.GPUs)
+			for _, u := range q.Status.Usage {
+				*l.Borrowed += u.Borrowed
+			}
 		}
 	}
 	for _, j := range byGroup {
-		l := of(j.Queue)
-		switch j.State {
-		case Running, Completing, Preempted:
-			l.Running++
-		case Pending, Requeued:
-			l.Waiting++
-		}
-		for _, p := range j.pods {
-			if p.phase == waiting {
-				l.Wanted += v1alpha1.GPUs(p.gpus)
-			} else if p.phase == running || p.phase == leaving {
-				l.Used += v1alpha1.GPUs(p.gpus)
-			}
+		for name, depth := j.Queue, 0; name != "" && depth <= len(queues); name, depth = parent[name], depth+1 {
+			of(name).add(j)
 		}
 	}
 	out := []QueueLine{}
@@ -162,6 +151,23 @@ func queueLines(queues []v1alpha1.Queue, byGroup map[translate.Group]*Job) []Que
 		out = append(out, *by[name])
 	}
 	return out
+}
+
+// add counts a job of the queue, or of one below it.
+func (l *QueueLine) add(j *Job) {
+	switch j.State {
+	case Running, Completing, Preempted:
+		l.Running++
+	case Pending, Requeued:
+		l.Waiting++
+	}
+	for _, p := range j.pods {
+		if p.phase == waiting {
+			l.Wanted += v1alpha1.GPUs(p.gpus)
+		} else if p.phase == running || p.phase == leaving {
+			l.Used += v1alpha1.GPUs(p.gpus)
+		}
+	}
 }
 
 // Write writes the cluster for people to read.
@@ -197,7 +203,7 @@ func (t *Cluster) Write(w io.Writer, v *View) error {
 		}
 		return g.String()
 	}
-	return list(w, v, []column[*QueueLine]{
+	err = list(w, v, []column[*QueueLine]{
 		{name: "QUEUE", text: func(q *QueueLine) string { return q.Queue }},
 		{name: "NOMINAL", right: true, text: func(q *QueueLine) string { return amount(q.Nominal) }},
 		{name: "USED", right: true, text: func(q *QueueLine) string { return q.Used.String() }},
@@ -206,6 +212,10 @@ func (t *Cluster) Write(w io.Writer, v *View) error {
 		{name: "RUNNING", right: true, text: func(q *QueueLine) string { return fmt.Sprint(q.Running) }},
 		{name: "WAITING", right: true, text: func(q *QueueLine) string { return fmt.Sprint(q.Waiting) }},
 	}, pointers(queues))
+	for _, text := range t.Warnings {
+		fmt.Fprintln(w, "Warning: "+text)
+	}
+	return err
 }
 
 // bar shows how much of this many GPUs is used: [####----] 50%.

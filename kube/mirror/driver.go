@@ -124,6 +124,9 @@ func (m *driver) decide(now core.Time) *tables.Acts {
 	m.sweepDraining()
 	m.countsAgain()
 	m.Settle()
+	if m.Queues.Gone {
+		m.removeQueues() // those of which the last job has ended
+	}
 	m.sweepStandby()
 	if m.engineWakes <= m.Now {
 		m.engineWakes = core.Never

@@ -93,9 +93,10 @@ func (m *driver) tellQueues() {
 			want = append(want, o.Spec.Queue(name))
 		}
 	}
-	there := map[string]bool{}
+	m.contain(want)
+	q.Wanted = map[string]bool{}
 	for _, w := range want {
-		there[w.Name] = true
+		q.Wanted[w.Name] = true
 		if old, ok := q.Told[w.Name]; ok && reflect.DeepEqual(old, w) {
 			continue
 		}
@@ -105,18 +106,49 @@ func (m *driver) tellQueues() {
 		}
 		q.Told[w.Name] = w
 	}
-	m.removeQueues(there)
+	m.removeQueues()
+	for _, name := range slices.Sorted(maps.Keys(q.Told)) {
+		old := q.Told[name]
+		if gone := disowned(old); !q.Wanted[name] && q.Objects[name] == nil && !reflect.DeepEqual(old, gone) && m.tell(core.QueueSet{Queue: gone}) == nil {
+			q.Told[name] = gone
+		}
+	}
 }
 
-// removeQueues removes deleted queues from the engine, as far as the engine allows it.
-func (m *driver) removeQueues(there map[string]bool) {
+// contain makes the amounts of queues those that each owns beside the queues below it.
+func (m *driver) contain(queues []core.Queue) {
+	m.Queues.Beyond = v1alpha1.Contain(queues, func(name string) bool {
+		o := m.Queues.Objects[name]
+		return o != nil && o.Spec.QuotaScope == "Subtree"
+	})
+}
+
+// disowned returns a queue as it is when its object is gone: it owns nothing, and its jobs borrow what they have.
+func disowned(q core.Queue) core.Queue {
+	q.Quota, q.Resources = slices.Clone(q.Quota), slices.Clone(q.Resources)
+	for i := range q.Quota {
+		q.Quota[i] = core.Quota{Model: q.Quota[i].Model, BorrowingLimit: core.Unlimited, LendingLimit: core.Unlimited}
+	}
+	for i := range q.Resources {
+		q.Resources[i] = core.ResourceQuota{Resource: q.Resources[i].Resource, BorrowingLimit: core.Unlimited, LendingLimit: core.Unlimited}
+	}
+	return q
+}
+
+// removeQueues removes deleted queues from the engine, as far as the engine allows it: those of which jobs live stay,
+// and Gone says so.
+func (m *driver) removeQueues() {
 	q := &m.Queues
 	for again := true; again; {
-		again = false
+		again, q.Gone = false, false
 		// A parent goes after its last child: so all are tried until none goes.
 		for _, name := range slices.Sorted(maps.Keys(q.Told)) {
-			if !there[name] && m.tell(core.QueueRemoved{Queue: name}) == nil {
+			if q.Wanted[name] {
+				continue
+			}
+			if q.Gone = true; m.tell(core.QueueRemoved{Queue: name}) == nil {
 				delete(q.Told, name)
+				m.metrics.QueueGone(name)
 				again = true
 			}
 		}

@@ -1,15 +1,19 @@
 package mirror
 
 import (
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/stats"
 	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -87,4 +91,95 @@ func TestTurnsOfUsersAreSaid(t *testing.T) {
 		}
 	}
 	t.Error("the status of the queue does not have both users")
+}
+
+// A queue that is deleted owns nothing from then on, and with the end of its last job it is gone from the metrics: no other
+// event has to come.
+func TestDeletedQueue(t *testing.T) {
+	w := newWorld(t)
+	w.m.metrics = stats.NewMetrics()
+	w.node("n", "r")
+	quota := v1alpha1.Quota{Model: "*", Nominal: GPUs(4)}
+	parent, q, other := queueObject("dept", "", quota), queueObject("q", "dept", quota), queueObject("other", "")
+	parent.Spec.QuotaScope = "Subtree"
+	w.m.queuesListed([]*v1alpha1.Queue{parent, q, other})
+	w.pod("p", inQueue("q"), asking(v1alpha1.GPUResource, "2"))
+	w.on("p>n")
+	figures := func(queue string) (nominal, used core.Milli, there bool) {
+		for _, s := range w.m.Stats().Queues {
+			if s.Name == queue {
+				for _, u := range s.Subtree.Usage {
+					nominal, used = nominal+u.Nominal, max(used, u.Used)
+				}
+				return nominal, used, true
+			}
+		}
+		return 0, 0, false
+	}
+	if nominal, _, _ := figures("dept"); nominal != 4000 {
+		t.Errorf("dept owns %d with q, which it contains", nominal)
+	}
+	w.m.queueGone("q")
+	if nominal, used, there := figures("q"); !there || nominal != 0 || used != 2000 {
+		t.Errorf("a deleted queue owns %d, and its job uses %d", nominal, used)
+	}
+	if nominal, _, _ := figures("dept"); nominal != 4000 {
+		t.Errorf("dept owns %d, its own again", nominal)
+	}
+	w.gone("p")
+	w.settle()
+	if _, _, there := figures("q"); there {
+		t.Error("the queue is in the figures after its last job has ended")
+	}
+	for name := range scraped(w.m.metrics.Registry) {
+		if strings.Contains(name, `queue="q"`) {
+			t.Errorf("%s is still there", name)
+		}
+	}
+}
+
+// The status of a queue says that queues own more than there is, or that those below it own more than it has.
+func TestQueuesOwnTooMuch(t *testing.T) {
+	w := newWorld(t)
+	w.node("n", "r")
+	dept := queueObject("dept", "", v1alpha1.Quota{Model: "*", Nominal: GPUs(4)})
+	dept.Spec.QuotaScope = "Subtree"
+	team := queueObject("team", "dept", v1alpha1.Quota{Model: "*", Nominal: GPUs(6)})
+	endless := queueObject("endless", "", v1alpha1.Quota{Model: "*", Nominal: v1alpha1.NoLimit})
+	said := func(queues ...*v1alpha1.Queue) map[string]string {
+		w.m.queuesListed(queues)
+		w.settle()
+		out := map[string]string{}
+		for _, s := range w.m.reports.Statuses(w.m.engine, metav1.NewTime(w.now)) {
+			q, ok := s.Object.(*v1alpha1.Queue)
+			if !ok {
+				continue
+			}
+			w.m.Queues.Objects[q.Name] = q
+			if c := meta.FindStatusCondition(q.Status.Conditions, v1alpha1.ExceedsCapacityCondition); c != nil {
+				out[q.Name] = c.Message
+			}
+			if q.Name == "endless" && q.Status.Nominal != v1alpha1.NoLimit {
+				t.Errorf("a queue without limit owns %s", q.Status.Nominal)
+			}
+		}
+		return out
+	}
+	want := map[string]string{"dept": "the queues below own 6 of GPUs, more than its 4: it owns none beside them"}
+	if got := said(dept, team, endless); !maps.Equal(got, want) {
+		t.Errorf("said: %v", got)
+	}
+	big := queueObject("team", "dept", v1alpha1.Quota{Model: "*", Nominal: GPUs(9)})
+	both := "the queues own 9 of GPUs, and the nodes have 8"
+	want = map[string]string{"dept": "the queues below own 9 of GPUs, more than its 4: it owns none beside them; " + both, "team": both, "endless": both}
+	if got := said(dept, big, endless); !maps.Equal(got, want) {
+		t.Errorf("said: %v", got)
+	}
+	small := queueObject("team", "dept", v1alpha1.Quota{Model: "*", Nominal: GPUs(2)})
+	if got := said(w.m.Queues.Objects["dept"], small); len(got) > 0 {
+		t.Errorf("said: %v", got)
+	}
+	if c := w.m.Queues.Objects["dept"].Status.Conditions; len(c) != 1 {
+		t.Errorf("the condition stays: %v", c)
+	}
 }

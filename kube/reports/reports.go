@@ -31,6 +31,7 @@ type Engine interface {
 	Forecast() core.Forecast
 	Shares() map[string][]core.Share
 	ResourceUsage() map[string][]stats.Usage
+	Overbooked() []core.Overbooked
 	Evictions(node string) int
 	QueueTimes(now core.Time) []core.QueueTime
 	JobTime(now core.Time, job string) (core.Served, bool)

@@ -27,7 +27,10 @@ func (r *Reporter) Statuses(e Engine, now metav1.Time) []act.Status {
 		byName, shares := map[string]*stats.Queue{}, map[string][]core.Share(nil)
 		var resources map[string][]stats.Usage
 		var users map[string][]core.UserHolds
-		r.Guarded(nil, func() { shares, resources, users = e.Shares(), e.ResourceUsage(), e.UsersHold() })
+		var overbooked []core.Overbooked
+		r.Guarded(nil, func() {
+			shares, resources, users, overbooked = e.Shares(), e.ResourceUsage(), e.UsersHold(), e.Overbooked()
+		})
 		if r.Now >= r.stood+Every { // they change all the time
 			r.stood = r.Now
 			r.Guarded(nil, func() { r.standings = e.Standings(r.Now) })
@@ -42,6 +45,7 @@ func (r *Reporter) Statuses(e Engine, now metav1.Time) []act.Status {
 			q := *r.Queues.Objects[name]
 			old := q.Status
 			q.Status = r.QueueStatus(&q, byName[name], now)
+			r.Exceeds(&q, overbooked, now)
 			q.Status.GPUTime, q.Status.Users = standing(r.standings, name), usersOf(users[name])
 			if !equality.Semantic.DeepEqual(q.Status, old) {
 				out = append(out, act.Status{Resource: "queues", Name: name, Object: &q})

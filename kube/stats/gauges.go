@@ -2,6 +2,7 @@ package stats
 
 import (
 	"context"
+	"math"
 	"strconv"
 	"sync"
 	"time"
@@ -93,7 +94,7 @@ func (g *Gauges) Collect(c chan<- prometheus.Metric) {
 		put(jobsGauge, float64(q.Waiting), q.Name, "pending")
 		put(jobsGauge, float64(q.Running), q.Name, "running")
 		for _, u := range q.Subtree.Usage {
-			put(queueGPUsGauge, inGPUs(u.Nominal), q.Name, u.Model, "nominal")
+			put(queueGPUsGauge, owned(u.Nominal, inGPUs), q.Name, u.Model, "nominal")
 			put(queueGPUsGauge, inGPUs(u.Borrowed), q.Name, u.Model, "borrowed")
 			if u.Model != quota.AnyModel { // it counts the others again
 				put(queueGPUsGauge, inGPUs(u.Used), q.Name, u.Model, "used")
@@ -101,7 +102,7 @@ func (g *Gauges) Collect(c chan<- prometheus.Metric) {
 		}
 		for _, u := range q.Subtree.Resources {
 			resource, _ := cluster.ResourceOf(u.Model)
-			put(queueResourcesGauge, cluster.InUnits(resource, u.Nominal), q.Name, resource, "nominal")
+			put(queueResourcesGauge, owned(u.Nominal, func(m core.Milli) float64 { return cluster.InUnits(resource, m) }), q.Name, resource, "nominal")
 			put(queueResourcesGauge, cluster.InUnits(resource, u.Used), q.Name, resource, "used")
 			put(queueResourcesGauge, cluster.InUnits(resource, u.Borrowed), q.Name, resource, "borrowed")
 		}
@@ -130,6 +131,14 @@ func (g *Gauges) ask() (Stats, bool) {
 		g.asked, g.last = now, st
 	}
 	return g.last, true
+}
+
+// owned is what a queue owns, +Inf without limit.
+func owned(m core.Milli, in func(core.Milli) float64) float64 {
+	if m >= quota.MaxQuota {
+		return math.Inf(1)
+	}
+	return in(m)
 }
 
 func inGPUs(m core.Milli) float64 { return float64(m) / float64(core.WholeGPU) }

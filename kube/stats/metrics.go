@@ -75,6 +75,13 @@ func (m *Metrics) Bound(queue string, waited core.Time) {
 	}
 }
 
+// QueueGone drops what was observed of a queue that is no longer there.
+func (m *Metrics) QueueGone(queue string) {
+	if m != nil {
+		m.waited.DeleteLabelValues(queue)
+	}
+}
+
 // Resumed observes that the GPUs of a pod on standby are its own again.
 func (m *Metrics) Resumed(took core.Time) {
 	if m != nil {

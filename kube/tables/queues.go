@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -32,6 +33,11 @@ type Queues struct {
 	Told    map[string]core.Queue
 	// Verdict is why an object is not in effect.
 	Verdict map[string]settings.Verdict
+	// Beyond says of a queue that those below it own more than its Subtree has.
+	Beyond map[string]string
+	// Wanted are those that the engine should know, and Gone says that it knows others, of which jobs live.
+	Wanted map[string]bool
+	Gone   bool
 }
 
 func newQueues() Queues {
@@ -126,9 +132,10 @@ func (t *Tables) QueueStatus(q *v1alpha1.Queue, st *stats.Queue, now metav1.Time
 	s.PendingJobs, s.RunningJobs = int32(st.Subtree.Waiting), int32(st.Subtree.Running)
 	s.WeightPermille = int32(st.WeightPermille)
 	s.Resources = resourceUsage(&st.Subtree)
+	nominal := core.Milli(0)
 	for _, u := range st.Subtree.Usage {
 		usage := v1alpha1.QueueUsage{
-			Model: u.Model, Nominal: v1alpha1.GPUs(u.Nominal), Used: v1alpha1.GPUs(u.Used), Borrowed: v1alpha1.GPUs(u.Borrowed),
+			Model: u.Model, Nominal: v1alpha1.GPUsOwned(u.Nominal), Used: v1alpha1.GPUs(u.Used), Borrowed: v1alpha1.GPUs(u.Borrowed),
 		}
 		for _, sh := range st.Subtree.Shares {
 			if sh.Model == u.Model || u.Model == quota.AnyModel {
@@ -137,11 +144,12 @@ func (t *Tables) QueueStatus(q *v1alpha1.Queue, st *stats.Queue, now metav1.Time
 			}
 		}
 		s.Usage = append(s.Usage, usage)
-		s.Nominal += v1alpha1.GPUs(u.Nominal)
+		nominal = cluster.Plus(nominal, u.Nominal)
 		if u.Model != quota.AnyModel { // it counts the others again
 			s.Used += v1alpha1.GPUs(u.Used)
 		}
 	}
+	s.Nominal = v1alpha1.GPUsOwned(nominal)
 	// What is requested of models of which the queue has no quota, and no GPUs yet.
 	for _, sh := range st.Subtree.Shares {
 		if _, isResource := cluster.ResourceOf(sh.Model); !isResource && !slices.ContainsFunc(s.Usage, func(u v1alpha1.QueueUsage) bool { return u.Model == sh.Model }) {
@@ -150,6 +158,29 @@ func (t *Tables) QueueStatus(q *v1alpha1.Queue, st *stats.Queue, now metav1.Time
 	}
 	slices.SortFunc(s.Usage, func(a, b v1alpha1.QueueUsage) int { return strings.Compare(a.Model, b.Model) })
 	return s
+}
+
+// Exceeds says in the status of a queue that there is less of what it owns than queues own, or than those below it do.
+func (t *Tables) Exceeds(q *v1alpha1.Queue, overbooked []core.Overbooked, now metav1.Time) {
+	var texts []string
+	if beyond := t.Queues.Beyond[q.Name]; beyond != "" {
+		texts = append(texts, beyond)
+	}
+	for _, o := range overbooked {
+		lists := slices.ContainsFunc(q.Spec.Quota, func(e v1alpha1.Quota) bool { return e.Model == o.Account && e.Nominal != 0 }) ||
+			slices.ContainsFunc(q.Spec.Resources, func(e v1alpha1.ResourceQuota) bool { return cluster.AccountOf(string(e.Name)) == o.Account })
+		if lists {
+			texts = append(texts, o.String())
+		}
+	}
+	if len(texts) == 0 {
+		meta.RemoveStatusCondition(&q.Status.Conditions, v1alpha1.ExceedsCapacityCondition)
+		return
+	}
+	meta.SetStatusCondition(&q.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ExceedsCapacityCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.MoreThanThereIs, Message: strings.Join(texts, "; "),
+		ObservedGeneration: q.Generation, LastTransitionTime: now,
+	})
 }
 
 // resourceUsage is what a queue and all below it own, use and are owed of CPU, memory and other resources.

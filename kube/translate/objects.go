@@ -233,7 +233,7 @@ func QueueObject(q *core.Queue) *v1alpha1.Queue {
 	}
 	for _, e := range q.Quota {
 		o.Spec.Quota = append(o.Spec.Quota, v1alpha1.Quota{
-			Model: e.Model, Nominal: v1alpha1.GPUs(e.Nominal), BorrowingLimit: bound(e.BorrowingLimit), LendingLimit: bound(e.LendingLimit),
+			Model: e.Model, Nominal: v1alpha1.GPUsOwned(e.Nominal), BorrowingLimit: bound(e.BorrowingLimit), LendingLimit: bound(e.LendingLimit),
 		})
 	}
 	for _, e := range q.Resources {

@@ -135,15 +135,16 @@ func TestDefinitionsJudge(t *testing.T) {
 		{kind: "Queue", name: "GPUs as a resource", spec: `{resources: [{name: nvidia.com/gpu, nominal: 8}]}`, want: "a resource other than GPUs and pods"},
 		{kind: "Queue", name: "Ascend devices as a resource", spec: `{resources: [{name: huawei.com/Ascend910, nominal: 8}]}`, want: "a resource other than GPUs and pods"},
 		{kind: "Queue", name: "an amount that is none", spec: `{resources: [{name: cpu, nominal: all}]}`, want: "spec.resources[0].nominal"},
-		{kind: "Queue", name: "a negative amount", spec: `{resources: [{name: cpu, nominal: -1}]}`, want: "an amount is not negative"},
+		{kind: "Queue", name: "quota without limit, and that of a subtree", spec: `{quotaScope: Subtree, quota: [{model: "*", nominal: -1}], resources: [{name: cpu, nominal: "-1"}]}`},
+		{kind: "Queue", name: "a negative amount", spec: `{resources: [{name: cpu, nominal: -2}]}`, want: "an amount is not negative"},
 		{kind: "Queue", name: "a resource without an amount", spec: `{resources: [{name: cpu}]}`, want: "spec.resources[0].nominal"},
 		{kind: "Queue", name: "an isolated queue that borrows CPU", spec: `{mode: Isolated, resources: [{name: cpu, nominal: 8, borrowingLimit: 1}]}`,
 			want: "an Isolated queue neither borrows nor lends"},
 		{kind: "Queue", name: "another mode", spec: `{mode: Open}`, want: `Unsupported value: "Open"`},
 		{kind: "Queue", name: "no weight", spec: `{weight: 0}`},
 		{kind: "Queue", name: "a weight below 0", spec: `{weight: -1}`, want: "spec.weight"},
-		{kind: "Queue", name: "a negative quota", spec: `{quota: [{model: H800, nominal: -1}]}`, want: "a number of GPUs is 0 to 1000000000"},
-		{kind: "Queue", name: "a negative quota in quotes", spec: `{quota: [{model: H800, nominal: "-1"}]}`, want: "spec.quota[0].nominal"},
+		{kind: "Queue", name: "a negative quota", spec: `{quota: [{model: H800, nominal: -2}]}`, want: "a number of GPUs is 0 to 1000000000"},
+		{kind: "Queue", name: "a negative quota in quotes", spec: `{quota: [{model: H800, nominal: "-2"}]}`, want: "spec.quota[0].nominal"},
 		{kind: "Queue", name: "decimals without quotes", spec: `{quota: [{model: H800, nominal: 0.5}]}`, want: "spec.quota[0].nominal"},
 		{kind: "Queue", name: "four decimals", spec: `{quota: [{model: H800, nominal: "0.0001"}]}`, want: "spec.quota[0].nominal"},
 		{kind: "Queue", name: "a model like a resource", spec: `{quota: [{model: /cpu, nominal: 8}]}`, want: "spec.quota[0].model"},
@@ -214,7 +215,7 @@ func TestDefaults(t *testing.T) {
 	policy := parse(t, "SchedulingPolicy", "p", "{}")
 	all["Queue"].admit(t, queue, nil)
 	all["SchedulingPolicy"].admit(t, policy, nil)
-	if spec := queue["spec"].(map[string]any); spec["mode"] != "Shared" || spec["weight"] != int64(1) || spec["priority"] != int64(0) || spec["fairBetween"] != "None" || spec["protection"] != "Allowed" || len(spec) != 5 {
+	if spec := queue["spec"].(map[string]any); spec["mode"] != "Shared" || spec["weight"] != int64(1) || spec["priority"] != int64(0) || spec["fairBetween"] != "None" || spec["protection"] != "Allowed" || spec["quotaScope"] != "Queue" || len(spec) != 6 {
 		t.Errorf("queue %v", spec)
 	}
 	if spec := policy["spec"].(map[string]any); spec["base"] != "default" || len(spec) != 1 {
