@@ -17,15 +17,16 @@ import (
 	"github.com/muster-sched/muster/kube/stats"
 )
 
-// scraped returns what a scrape tells, but for buckets, sums and how long things
-// took.
+// scraped returns what a scrape tells, but for buckets, sums, how long things
+// took, and the process.
 func scraped(r prometheus.Gatherer) map[string]string {
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	out := map[string]string{}
 	for line := range strings.Lines(w.Body.String()) {
 		i := strings.LastIndexByte(line, ' ')
-		if name := line[:i]; name[0] != '#' && !strings.Contains(name, "_bucket") && !strings.Contains(name, "_sum") && !strings.Contains(name, "_duration_") {
+		if name := line[:i]; name[0] != '#' && !strings.Contains(name, "_bucket") && !strings.Contains(name, "_sum") && !strings.Contains(name, "_duration_") &&
+			!strings.HasPrefix(name, "go_") && !strings.HasPrefix(name, "process_") {
 			out[name] = strings.TrimSpace(line[i:])
 		}
 	}
