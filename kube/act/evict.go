@@ -51,11 +51,12 @@ const evictPause = 5 * time.Second
 //  1. It calls the Eviction API, so that disruption budgets and grace periods count, and
 //     retries until the pod leaves: the engine has given its place to another pod, and
 //     has no alternative. It ends early only if another instance decides on the pod.
-//  2. Then it writes the reason into the condition DisruptionTarget. It does not do this
-//     before the eviction, because the Eviction API overwrites that condition.
+//  2. Then it writes the reason into the condition DisruptionTarget. The Eviction API sets that
+//     condition in the same write as the deletion, and would overwrite an earlier reason.
 //
 // A budget that refuses an eviction for longer than BudgetTimeout is overridden, if at all: the pod is
-// deleted, and its condition says so.
+// deleted, and its condition says so. As a deletion sets no condition, this one is written first: a Job
+// whose podFailurePolicy ignores disruptions would otherwise count the pod.
 //
 // The number of concurrent requests is limited: while one eviction pauses, others can
 // send theirs.
@@ -69,8 +70,16 @@ func (a *Actor) evict(ctx context.Context, e Evict) {
 			return
 		}
 		left := time.Until(until)
+		var override func() error
+		if e.DespiteBudgets && left <= 0 {
+			override = func() error {
+				told := e
+				told.Message += e.overrides()
+				return a.mark(ctx, &told)
+			}
+		}
 		overridden := false
-		overridden, err = a.askToLeave(ctx, e.Pod, e.Counted, e.DespiteBudgets && left <= 0, e.Grace)
+		overridden, err = a.askToLeave(ctx, e.Pod, e.Counted, override, e.Grace)
 		if err == nil && overridden {
 			e.Message += e.overrides()
 		}
@@ -136,25 +145,28 @@ func (e *Evict) overrides() string {
 	return fmt.Sprintf("; its disruption budget was overridden after %v", e.BudgetTimeout)
 }
 
-// askToLeave requests the eviction of a pod once, and reports whether it overrode disruption budgets. See
-// [Evict] for the arguments.
-func (a *Actor) askToLeave(ctx context.Context, p Pod, counted, despiteBudgets bool, grace *int64) (overridden bool, err error) {
+// askToLeave requests the eviction of a pod once, and reports whether it overrode disruption budgets. override is
+// called before it does, and is nil if it must not. See [Evict] for the other arguments.
+func (a *Actor) askToLeave(ctx context.Context, p Pod, counted bool, override func() error, grace *int64) (overridden bool, err error) {
 	if counted {
-		return a.evictUncounted(ctx, p, despiteBudgets, grace)
+		return a.evictUncounted(ctx, p, override, grace)
 	}
-	return a.askEviction(ctx, p, deleteOptions(p, grace), despiteBudgets)
+	return a.askEviction(ctx, p, deleteOptions(p, grace), override)
 }
 
 func deleteOptions(p Pod, grace *int64) *metav1.DeleteOptions {
 	return &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID)), GracePeriodSeconds: grace}
 }
 
-func (a *Actor) askEviction(ctx context.Context, p Pod, options *metav1.DeleteOptions, despiteBudgets bool) (overridden bool, err error) {
+func (a *Actor) askEviction(ctx context.Context, p Pod, options *metav1.DeleteOptions, override func() error) (overridden bool, err error) {
 	err = a.client.PolicyV1().Evictions(p.Namespace).Evict(ctx, &policyv1.Eviction{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, DeleteOptions: options,
 	})
 	a.metrics.Request("evict", err)
-	if despiteBudgets && budgetRefuses(err) {
+	if override != nil && budgetRefuses(err) {
+		if err := override(); err != nil {
+			return false, err
+		}
 		err = a.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, *options)
 		a.metrics.Request("delete", err)
 		return true, err

@@ -51,7 +51,12 @@ func TestEvictOverridesABudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newMoving(t)
 		var refused atomic.Int32
-		var deleted atomic.Bool
+		var deleted, marked atomic.Bool
+		x.PrependReactor("patch", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			patch := string(a.(clienttesting.PatchAction).GetPatch())
+			marked.Store(marked.Load() || strings.Contains(patch, string(v1.DisruptionTarget)) && strings.Contains(patch, v1alpha1.PreemptionReason))
+			return false, nil, nil
+		})
 		x.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			if a.GetSubresource() != "eviction" {
 				return false, nil, nil
@@ -62,6 +67,9 @@ func TestEvictOverridesABudget(t *testing.T) {
 			return true, nil, err
 		})
 		x.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if !marked.Load() {
+				t.Error("it is deleted without the condition")
+			}
 			deleted.Store(true)
 			return true, nil, nil // it is ending
 		})
@@ -186,7 +194,11 @@ func TestGrace(t *testing.T) {
 					return true, nil, nil
 				})
 				a := New(Config{Client: client})
-				if _, err := a.askToLeave(t.Context(), podNamed("p"), job, refused, want); err != nil {
+				var override func() error
+				if refused {
+					override = func() error { return nil }
+				}
+				if _, err := a.askToLeave(t.Context(), podNamed("p"), job, override, want); err != nil {
 					t.Error(err)
 				}
 				for _, g := range got {

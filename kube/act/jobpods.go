@@ -37,8 +37,9 @@ func isOver(p *v1.Pod) bool {
 var errChanges = errors.New("the pod has changed in the meantime")
 
 // evictUncounted requests the eviction of a Job's pod once, so that the Job does not
-// count it as failed. It reports whether it overrode disruption budgets.
-func (a *Actor) evictUncounted(ctx context.Context, x Pod, despiteBudgets bool, grace *int64) (overridden bool, err error) {
+// count it as failed. It reports whether it overrode disruption budgets. See askToLeave for override.
+func (a *Actor) evictUncounted(ctx context.Context, x Pod, override func() error, grace *int64) (overridden bool, err error) {
+	changed := false // by override
 	for range 5 {
 		// 1. The pod is read. A pod that has ended is left alone: the error is NotFound.
 		p, err := a.client.CoreV1().Pods(x.Namespace).Get(ctx, x.Name, metav1.GetOptions{})
@@ -61,8 +62,12 @@ func (a *Actor) evictUncounted(ctx context.Context, x Pod, despiteBudgets bool, 
 		case translate.Counted(&p.ObjectMeta) && p.DeletionTimestamp == nil:
 			dry := options.DeepCopy()
 			dry.DryRun = []string{metav1.DryRunAll}
-			if _, err := a.askEviction(ctx, x, dry, despiteBudgets); err != nil {
+			switch overridden, err := a.askEviction(ctx, x, dry, override); {
+			case err != nil:
 				return false, err
+			case overridden && !changed:
+				override, changed = func() error { return nil }, true // what it wrote is to be read
+				continue
 			}
 			if p, err = a.setCounted(ctx, p, false); apierrors.IsConflict(err) {
 				continue
@@ -70,13 +75,13 @@ func (a *Actor) evictUncounted(ctx context.Context, x Pod, despiteBudgets bool, 
 				return false, err
 			}
 		case !translate.Uncounted(&p.ObjectMeta):
-			return a.askEviction(ctx, x, options, despiteBudgets)
+			return a.askEviction(ctx, x, options, override)
 		}
 
 		// 4. The pod is evicted as it was after 3. If that fails, the finalizer is put back; on
 		// a conflict, back to 1.
 		options.Preconditions.ResourceVersion = &p.ResourceVersion
-		overridden, err = a.askEviction(ctx, x, options, despiteBudgets)
+		overridden, err = a.askEviction(ctx, x, options, override)
 		if err == nil || apierrors.IsNotFound(err) {
 			return overridden, err
 		}

@@ -92,7 +92,7 @@ func TestEvictUncounted(t *testing.T) {
 				}
 				return false, nil, nil
 			})
-			_, err := a.askToLeave(t.Context(), podNamed("p"), true, false, nil)
+			_, err := a.askToLeave(t.Context(), podNamed("p"), true, nil, nil)
 			if c.fails == nil && err != nil || c.fails != nil && !c.fails(err) {
 				t.Errorf("got %v", err)
 			}
@@ -138,7 +138,7 @@ func TestEvictUncountedLooksAtThePod(t *testing.T) {
 				return true, nil, nil
 			})
 			a := New(Config{Client: client})
-			_, err := a.evictUncounted(t.Context(), podNamed("p"), false, nil)
+			_, err := a.evictUncounted(t.Context(), podNamed("p"), nil, nil)
 			if asked != c.asked || apierrors.IsNotFound(err) != c.gone || !c.gone && err != nil {
 				t.Errorf("asked %d times, want %d; %v", asked, c.asked, err)
 			}

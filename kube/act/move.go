@@ -188,7 +188,7 @@ func ignoreBudget(err error) error {
 // dismiss evicts a pod. If that has to wait, the error is errBudget, and the pod's
 // condition says so.
 func (a *Actor) dismiss(ctx context.Context, x *move, p *v1.Pod, event, message string) error {
-	_, err := a.askToLeave(ctx, x.Pod, translate.Counted(&p.ObjectMeta) || translate.Uncounted(&p.ObjectMeta), false, nil)
+	_, err := a.askToLeave(ctx, x.Pod, translate.Counted(&p.ObjectMeta) || translate.Uncounted(&p.ObjectMeta), nil, nil)
 	switch {
 	case apierrors.IsTooManyRequests(err):
 		return errors.Join(errBudget, a.noteMoving(ctx, p, v1.ConditionTrue, v1alpha1.MovingBudget, err.Error()))
