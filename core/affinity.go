@@ -46,7 +46,7 @@ func (a *affinities) repel(tasks []Task, by int) {
 				continue
 			}
 			// The terms from one label are in the order of their levels, as decisions depend on it.
-			level, all := levelOf(a.state, t.Level), a.repelled[t.Label]
+			level, all := a.level(t), a.repelled[t.Label]
 			at, ok := slices.BinarySearchFunc(all, level, func(r repulsion, level int) int { return cmp.Compare(r.level, level) })
 			if !ok {
 				all = slices.Insert(all, at, repulsion{level: level, term: Term{Level: t.Level, Label: mark(t), Anti: true}})
@@ -155,7 +155,7 @@ func (a *affinities) terms(j *job, t int) []place.Term {
 	task := &j.Tasks[t]
 	var out []place.Term
 	for _, o := range task.Affinity {
-		out = append(out, place.Term{Term: o, Level: levelOf(a.state, o.Level), Own: slices.Contains(task.Labels, o.Label)})
+		out = append(out, place.Term{Term: o, Level: a.level(&o), Own: slices.Contains(task.Labels, o.Label)})
 	}
 	for _, label := range task.Labels {
 		for _, r := range a.repelled[label] {
@@ -167,11 +167,12 @@ func (a *affinities) terms(j *job, t int) []place.Term {
 	return out
 }
 
-// check reports what is wrong with a task's affinities.
+// check reports what is wrong with a task's affinities. A label becomes a level with the first of them that names it.
 func (a *affinities) check(job string, terms []Term) error {
 	for i := range terms {
 		t := &terms[i]
-		if _, ok := a.state.Level(t.Level); !ok {
+		a.state.AddTermLevel(t.Level)
+		if _, ok := a.state.TermLevel(t.Level); !ok {
 			return fmt.Errorf("job %s: topology level %q is unknown", job, t.Level)
 		}
 		if t.MaxSkew < 0 || t.MaxSkew > 0 && t.Anti {
@@ -182,6 +183,12 @@ func (a *affinities) check(job string, terms []Term) error {
 		}
 	}
 	return nil
+}
+
+// level returns the number of the level of a term that was checked.
+func (a *affinities) level(t *Term) int {
+	l, _ := a.state.TermLevel(t.Level)
+	return l
 }
 
 // levelOf returns the number of a topology level, -1 for none.

@@ -7,6 +7,7 @@ package core
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/core/place"
@@ -75,8 +76,8 @@ type decisions struct {
 func New(c Config) (*Engine, error) {
 	seen := map[string]bool{cluster.NodeLevel: true, cluster.HBDLevel: true, "": true}
 	for _, l := range c.Levels {
-		if seen[l] {
-			return nil, fmt.Errorf("topology level %q: names must differ and be neither empty, %q nor %q", l, cluster.NodeLevel, cluster.HBDLevel)
+		if seen[l] || strings.HasPrefix(l, cluster.LabelLevel) {
+			return nil, fmt.Errorf("topology level %q: names must differ, not begin with %q, and be neither empty, %q nor %q", l, cluster.LabelLevel, cluster.NodeLevel, cluster.HBDLevel)
 		}
 		seen[l] = true
 	}

@@ -167,7 +167,8 @@ func readNodes(l *line) []core.Event {
 	}
 	for _, w := range l.list("taints") {
 		k, v := l.pair("taints", w, "=")
-		n.Taints = append(n.Taints, core.Taint{Key: k, Value: v})
+		v, effect, _ := strings.Cut(v, ":")
+		n.Taints = append(n.Taints, core.Taint{Key: k, Value: v, Effect: effect})
 	}
 	for _, w := range l.list("broken") {
 		n.Unhealthy = append(n.Unhealthy, int(l.thousandths("broken", w)/1000))
@@ -322,7 +323,7 @@ func readJob(l *line, tasks []*line, now core.Time) core.Job {
 }
 
 // readTerms reads near and apart, of LEVEL:LABEL, and even, of LEVEL:LABEL:SKEW or
-// LEVEL:LABEL:SKEW:DOMAINS.
+// LEVEL:LABEL:SKEW:DOMAINS, either with :anytaint and :anylabel after it.
 func readTerms(l *line) []core.Term {
 	var out []core.Term
 	for _, key := range []string{"near", "apart"} {
@@ -334,8 +335,10 @@ func readTerms(l *line) []core.Term {
 	for _, w := range l.list("even") {
 		level, rest := l.pair("even", w, ":")
 		label, skew := l.pair("even", rest, ":")
+		skew, anyLabel := strings.CutSuffix(skew, ":anylabel")
+		skew, anyTaint := strings.CutSuffix(skew, ":anytaint")
 		skew, domains, _ := strings.Cut(skew, ":")
-		t := core.Term{Level: level, Label: label, MaxSkew: int(l.thousandths("even", skew) / 1000)}
+		t := core.Term{Level: level, Label: label, MaxSkew: int(l.thousandths("even", skew) / 1000), AnyTaint: anyTaint, AnyLabel: anyLabel}
 		if domains != "" {
 			t.MinDomains = int(l.thousandths("even", domains) / 1000)
 		}
@@ -375,8 +378,9 @@ func readRequest(l *line) core.Request {
 		r.AnyOf = append(r.AnyOf, all)
 	}
 	for _, w := range l.list("tolerate") {
+		w, effect, _ := strings.Cut(w, ":")
 		k, v, _ := strings.Cut(w, "=")
-		r.Tolerations = append(r.Tolerations, core.Toleration{Key: k, Value: v})
+		r.Tolerations = append(r.Tolerations, core.Toleration{Key: k, Value: v, Effect: effect})
 	}
 	return r
 }

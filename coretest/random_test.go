@@ -151,8 +151,11 @@ func (s *story) describe(n *core.Node) {
 	if s.chance(6) {
 		n.Domains[2] = ""
 	}
+	if zone := s.up(3); zone > 0 {
+		n.Labels["zone"] = fmt.Sprint(zone)
+	}
 	if s.chance(6) {
-		n.Taints = []core.Taint{{Key: "team", Value: "x"}}
+		n.Taints = []core.Taint{{Key: "team", Value: "x", Effect: pick(s, "", "out")}}
 	}
 }
 
@@ -258,7 +261,7 @@ func (s *story) submit() {
 			t.AnyOf = append(t.AnyOf, []core.Requirement{s.requirement(), s.requirement()}[:1+s.up(2)])
 		}
 		if s.chance(4) {
-			t.Tolerations = []core.Toleration{{Key: "team"}}
+			t.Tolerations = []core.Toleration{{Key: pick(s, "team", ""), Effect: pick(s, "", "", "out")}}
 		}
 		t.Labels, t.Affinity = s.terms()
 		j.Tasks = append(j.Tasks, t)
@@ -355,16 +358,23 @@ func (s *story) terms() (labels []string, terms []core.Term) {
 		labels = []string{pick(s, "db", "web")}
 	}
 	if s.chance(5) {
-		terms = []core.Term{{Level: pick(s, "node", "leaf", "hbd"), Label: pick(s, "db", "web"), Anti: s.chance(2)}}
+		terms = []core.Term{{Level: s.termLevel(), Label: pick(s, "db", "web"), Anti: s.chance(2)}}
 	}
 	if s.chance(5) {
 		label := pick(s, "db", "web")
 		if !s.chance(4) {
 			labels = []string{label}
 		}
-		terms = append(terms, core.Term{Level: pick(s, "node", "leaf", "hbd"), Label: label, MaxSkew: 1 + s.up(2), MinDomains: s.up(3)})
+		terms = append(terms, core.Term{
+			Level: s.termLevel(), Label: label, MaxSkew: 1 + s.up(2), MinDomains: s.up(3), AnyTaint: s.chance(2), AnyLabel: s.chance(3),
+		})
 	}
 	return labels, terms
+}
+
+// termLevel draws a level of a term: also a label that all nodes have, and one that some have.
+func (s *story) termLevel() string {
+	return pick(s, "node", "node", "leaf", "leaf", "hbd", "hbd", cluster.LabelLevel+"disk", cluster.LabelLevel+"zone")
 }
 
 // requirement draws what a node's labels must be.

@@ -3,8 +3,10 @@ package coretest
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
 )
 
 // What pods require of the nodes and pods around them: topology, affinity and spreading.
@@ -16,6 +18,10 @@ func (w *Twin) domain(n *node, level string) (string, bool) {
 		return n.Name, true
 	case "hbd":
 		return n.HBD, n.HBD != ""
+	}
+	if key, ok := strings.CutPrefix(level, cluster.LabelLevel); ok {
+		v, has := n.Labels[key]
+		return v, has
 	}
 	path := ""
 	for i, l := range w.levels {
@@ -77,6 +83,9 @@ func (w *Twin) near(j *job, at *core.Placement, with []core.Placement, asGang bo
 	for _, t := range task.Affinity {
 		own := slices.Contains(task.Labels, t.Label)
 		here, ok := w.domain(w.node(at.Node), t.Level)
+		if !ok && t.Anti {
+			continue // it is in no domain with another pod
+		}
 		if !ok {
 			return fmt.Errorf("its %s is not known", t.Level)
 		}
@@ -143,6 +152,19 @@ func (j *job) labelled(p *pod, label string) bool {
 	return slices.Contains(j.Tasks[p.task].Labels, label)
 }
 
+// asSpread returns a task as a spread asks whether a node counts: with tolerations of all its taints, or without selectors and
+// models, if these do not matter.
+func asSpread(task *core.Task, t *core.Term) *core.Task {
+	as := *task
+	if t.AnyTaint {
+		as.Tolerations = []core.Toleration{{}}
+	}
+	if t.AnyLabel {
+		as.Selector, as.AnyOf, as.Models = nil, nil, nil
+	}
+	return &as
+}
+
 // spread checks the skew of a pod that starts in a domain, together with others:
 // those of other tasks, which other domains may be open to, may have come later.
 func (w *Twin) spread(j *job, pod int, t *core.Term, here string, with []core.Placement) error {
@@ -152,7 +174,7 @@ func (w *Twin) spread(j *job, pod int, t *core.Term, here string, with []core.Pl
 	hosts := map[string]int{}
 	task := &j.Tasks[j.pods[pod].task]
 	for _, n := range w.nodes {
-		if d, ok := w.domain(n, t.Level); ok && n.up && !(task.GPU > 0 && n.GPUs == 0) && w.suits(j, task, n) == nil {
+		if d, ok := w.domain(n, t.Level); ok && n.up && !(task.GPU > 0 && n.GPUs == 0) && w.suits(j, asSpread(task, t), n) == nil {
 			hosts[d] = 0
 		}
 	}

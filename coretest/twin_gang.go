@@ -210,6 +210,9 @@ func (x *trial) mayStay(p *pod, n *node) bool {
 	}
 	for _, t := range task.Affinity {
 		here, ok := w.domain(n, t.Level)
+		if !ok && t.Anti {
+			continue
+		}
 		if !ok {
 			return false
 		}

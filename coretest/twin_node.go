@@ -55,13 +55,19 @@ func (w *Twin) suits(j *job, t *core.Task, n *node) error {
 		return fmt.Errorf("the zone is for inference")
 	}
 	for _, taint := range n.Taints {
-		if !slices.ContainsFunc(t.Tolerations, func(o core.Toleration) bool {
-			return (o.Key == "" || o.Key == taint.Key) && (o.Value == "" || o.Value == taint.Value)
-		}) {
+		if !bears(t, taint) {
 			return fmt.Errorf("taint %v", taint)
 		}
 	}
 	return nil
+}
+
+// bears reports whether a task tolerates a taint.
+func bears(t *core.Task, taint core.Taint) bool {
+	return slices.ContainsFunc(t.Tolerations, func(o core.Toleration) bool {
+		key, value, effect := o.Key == "" || o.Key == taint.Key, o.Value == "" || o.Value == taint.Value, o.Effect == "" || o.Effect == taint.Effect
+		return key && value && effect
+	})
 }
 
 // selects reports whether labels satisfy every requirement.

@@ -1,6 +1,7 @@
 package kube_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,6 +27,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
@@ -226,7 +228,12 @@ func newStage(t *testing.T, api *rest.Config, c core.Config, failing map[string]
 	return s
 }
 
-func levelLabel(level string) string { return "scenario/" + level }
+func levelLabel(level string) string {
+	if key, ok := strings.CutPrefix(level, cluster.LabelLevel); ok {
+		return key
+	}
+	return "scenario/" + level
+}
 
 // Began, Told and Decided record what the scheduler does.
 func (s *stage) Began(core.Time, core.Config) {}
@@ -441,7 +448,7 @@ func (s *stage) node(n *core.Node) *v1.Node {
 		Status: v1.NodeStatus{Capacity: room, Allocatable: room.DeepCopy(), Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}},
 	}
 	for _, t := range n.Taints {
-		o.Spec.Taints = append(o.Spec.Taints, v1.Taint{Key: t.Key, Value: t.Value, Effect: v1.TaintEffectNoSchedule})
+		o.Spec.Taints = append(o.Spec.Taints, v1.Taint{Key: t.Key, Value: t.Value, Effect: cmp.Or(v1.TaintEffect(t.Effect), v1.TaintEffectNoSchedule)})
 	}
 	return o
 }
@@ -570,6 +577,14 @@ func (s *stage) submit(spec *core.Job) error {
 	return nil
 }
 
+// inclusion says whether a spread counts all nodes, or those only that its pod may use.
+func inclusion(any bool) *v1.NodeInclusionPolicy {
+	if any {
+		return ptr.To(v1.NodeInclusionPolicyIgnore)
+	}
+	return ptr.To(v1.NodeInclusionPolicyHonor)
+}
+
 // label writes the engine's labels and terms on a pod: each label is a label, and
 // terms are affinities and spread constraints.
 func label(p *v1.Pod, spec *core.Task) {
@@ -583,6 +598,7 @@ func label(p *v1.Pod, spec *core.Task) {
 		if t.MaxSkew > 0 {
 			p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, v1.TopologySpreadConstraint{
 				MaxSkew: int32(t.MaxSkew), TopologyKey: domain, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: selects,
+				NodeTaintsPolicy: inclusion(t.AnyTaint), NodeAffinityPolicy: inclusion(t.AnyLabel),
 			})
 			if t.MinDomains > 0 {
 				least := int32(t.MinDomains)

@@ -62,8 +62,9 @@ type node struct {
 type others map[string]int64
 
 type taint struct {
-	Key   string `json:"key"`
-	Value string `json:"value,omitempty"`
+	Key    string `json:"key"`
+	Value  string `json:"value,omitempty"`
+	Effect string `json:"effect,omitempty"`
 }
 
 // device is the position of a GPU; what is not given does not exist.
@@ -165,11 +166,12 @@ type operator string
 
 func (operator) Values() []string { return []string{"In", "NotIn", "Exists", "DoesNotExist"} }
 
-// toleration lets a pod onto nodes with a taint. An empty key is every taint,
-// an empty value every value.
+// toleration lets a pod onto nodes with a taint. An empty key is every key,
+// an empty value every value, an empty effect every effect.
 type toleration struct {
-	Key   string `json:"key,omitempty"`
-	Value string `json:"value,omitempty"`
+	Key    string `json:"key,omitempty"`
+	Value  string `json:"value,omitempty"`
+	Effect string `json:"effect,omitempty"`
 }
 
 type task struct {

@@ -408,7 +408,7 @@ func (p *placing) terms() []core.Term {
 func (p *placing) tolerations() []core.Toleration {
 	var all []core.Toleration
 	for _, t := range p.Tolerations {
-		all = append(all, core.Toleration{Key: t.Key, Value: t.Value})
+		all = append(all, core.Toleration{Key: t.Key, Value: t.Value, Effect: t.Effect})
 	}
 	return all
 }

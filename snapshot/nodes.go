@@ -115,7 +115,7 @@ func (n *node) node(name string, levels []string) core.Node {
 		c.Devices = append(c.Devices, core.Device{Island: orNone(d.Island), PCIe: orNone(d.PCIe), NUMA: orNone(d.NUMA), NIC: orNone(d.NIC)})
 	}
 	for _, t := range n.Taints {
-		c.Taints = append(c.Taints, core.Taint{Key: t.Key, Value: t.Value})
+		c.Taints = append(c.Taints, core.Taint{Key: t.Key, Value: t.Value, Effect: t.Effect})
 	}
 	for _, level := range levels {
 		c.Domains = append(c.Domains, n.Labels[level])

@@ -46,10 +46,11 @@ func (a *affinity) add(element string) error {
 		a.selector = append(a.selector, r)
 		return err
 	}
+	word, effect, _ := strings.Cut(word, "/")
 	switch word {
 	case "tolerate":
 		key, value, _ := strings.Cut(rest, "=")
-		a.tolerations = append(a.tolerations, core.Toleration{Key: key, Value: value})
+		a.tolerations = append(a.tolerations, core.Toleration{Key: key, Value: value, Effect: effect})
 	case "near", "apart":
 		level, label, ok := strings.Cut(rest, ":")
 		if !ok || level == "" || label == "" {
@@ -121,12 +122,20 @@ func appendAffinity(b []byte, t *core.Task) []byte {
 	}
 	for _, tol := range t.Tolerations {
 		if tol.Value == "" {
-			add("tolerate:", tol.Key)
+			add(ofEffect("tolerate", tol.Effect), tol.Key)
 		} else {
-			add("tolerate:", tol.Key, "=", tol.Value)
+			add(ofEffect("tolerate", tol.Effect), tol.Key, "=", tol.Value)
 		}
 	}
 	return b
+}
+
+// ofEffect is the word before a taint or a toleration: with its effect, if it has one.
+func ofEffect(word, effect string) string {
+	if effect != "" {
+		word += "/" + effect
+	}
+	return word + ":"
 }
 
 // parseTopology parses the topology column: required=LEVEL;preferred=LEVEL;closeness=SHARE,
@@ -197,12 +206,14 @@ func parseTags(text string) (tags, error) {
 	}
 	for element := range strings.SplitSeq(text, ";") {
 		key, value, ok := strings.Cut(element, "=")
-		taint, tainted := strings.CutPrefix(key, "taint:")
+		word, taint, tainted := strings.Cut(key, ":")
+		word, effect, _ := strings.Cut(word, "/")
+		tainted = tainted && word == "taint"
 		switch {
 		case !ok || key == "" || tainted && taint == "":
 			return tags{}, fmt.Errorf("key=value or taint:key=value, found %q", element)
 		case tainted:
-			t.taints = append(t.taints, core.Taint{Key: taint, Value: value})
+			t.taints = append(t.taints, core.Taint{Key: taint, Value: value, Effect: effect})
 		case t.labels == nil:
 			t.labels = map[string]string{key: value}
 		default:
@@ -233,7 +244,7 @@ func appendTags(b []byte, t tags) []byte {
 		add("", k, t.labels[k])
 	}
 	for _, taint := range t.taints {
-		add("taint:", taint.Key, taint.Value)
+		add(ofEffect("taint", taint.Effect), taint.Key, taint.Value)
 	}
 	return b
 }

@@ -185,7 +185,7 @@ func TestTraceClusters(t *testing.T) {
 			file: "muster_cluster.csv",
 			want: `
 				[spine leaf]
-				n0 H800 8/192000/2097152 [s0 l0] hbd=h0 map[zone:east] [{team x}]
+				n0 H800 8/192000/2097152 [s0 l0] hbd=h0 map[zone:east] [{team x }]
 				n1  0/64000/131072 [s0 ]`,
 		},
 	} {

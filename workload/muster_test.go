@@ -240,7 +240,7 @@ func randomTask(rng *rand.Rand, k int, gang bool) core.Task {
 				return r
 			}),
 			Tolerations: some(rng, func() core.Toleration {
-				return core.Toleration{Key: randomName(rng, "=;"), Value: randomName(rng, ";")}
+				return core.Toleration{Key: randomName(rng, "=;"), Value: randomName(rng, ";"), Effect: randomName(rng, "=:;!")}
 			}),
 		},
 	}
@@ -265,7 +265,7 @@ func randomCluster(rng *rand.Rand) Cluster {
 			Name: fmt.Sprint(randomName(rng, ""), i), GPUs: rng.IntN(cluster.MaxGPUs + 1),
 			CPUMilli: rng.Int64N(maxCPUMilli), MemMiB: rng.Int64N(maxMemMiB), Domains: []string{},
 			Taints: some(rng, func() core.Taint {
-				return core.Taint{Key: randomName(rng, "=;"), Value: randomName(rng, ";")}
+				return core.Taint{Key: randomName(rng, "=;"), Value: randomName(rng, ";"), Effect: randomName(rng, "=:;!")}
 			}),
 		}
 		if n.GPUs > 0 {

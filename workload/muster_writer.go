@@ -109,7 +109,7 @@ func writableTask(j *Job, t *core.Task) error {
 		}
 	}
 	for _, tol := range t.Tolerations {
-		if !word(tol.Key, "=;") || !word(tol.Value, ";") {
+		if !word(tol.Key, "=;") || !word(tol.Value, ";") || !word(tol.Effect, "=:;!") {
 			return fmt.Errorf("toleration %v %w", tol, errUnwritable)
 		}
 	}

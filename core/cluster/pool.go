@@ -129,8 +129,8 @@ func (p *Pool) join(s *State, n *Node, id NodeID) {
 		l.widen(p.MaxGPUs)
 	}
 	l.nodes[n.slot] = id
-	n.dom = make([]int32, len(n.domains))
-	for i, d := range n.domains {
+	n.dom = make([]int32, len(p.levels))
+	for i, d := range n.domains[:len(p.levels)] {
 		n.dom[i] = p.levels[i].number(d, n.leaf, p.MaxGPUs)
 	}
 }

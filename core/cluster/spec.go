@@ -76,12 +76,18 @@ type DeviceSpec struct {
 	Island, PCIe, NUMA, NIC int8
 }
 
-// Taint repels pods that do not tolerate it. All taints are NoSchedule.
-type Taint struct{ Key, Value string }
+// Taint repels pods that do not tolerate it. All taints keep pods off; Effect tells apart those that
+// a driver has several kinds of, and may be empty.
+type Taint struct{ Key, Value, Effect string }
 
-// Toleration lets a pod onto nodes with a taint. An empty Value matches every
-// value of Key; an empty Key every taint.
-type Toleration struct{ Key, Value string }
+// Toleration lets a pod onto nodes with a taint. An empty Key matches every key, an empty Value every
+// value, an empty Effect every effect.
+type Toleration struct{ Key, Value, Effect string }
+
+// Bears reports whether the toleration lets a pod onto nodes with the taint.
+func (t *Toleration) Bears(o *Taint) bool {
+	return (t.Key == "" || t.Key == o.Key) && (t.Value == "" || t.Value == o.Value) && (t.Effect == "" || t.Effect == o.Effect)
+}
 
 // Op is the relation of a [Requirement].
 type Op uint8
@@ -106,8 +112,9 @@ type Requirement struct {
 }
 
 // Term asks that a pod be placed in (or, with Anti, out of) a topology domain
-// of Level that already hosts a pod carrying Label. Level is a level's name,
-// [NodeLevel] or [HBDLevel]. Nodes whose domain is not known are not used. With Anti it
+// of Level that already hosts a pod carrying Label. Level is a level's name, [NodeLevel],
+// [HBDLevel], or [LabelLevel] and the key of a label of nodes. Nodes whose domain is not
+// known are used with Anti only, as they are in no domain with another pod. With Anti it
 // holds both ways: pods with Label are not placed in the domain of the pod.
 //
 // With MaxSkew it asks instead that pods with Label be spread: the domain hosts, the
@@ -121,6 +128,9 @@ type Term struct {
 	// MaxSkew is 0 for affinities, and greater only without Anti. With fewer than
 	// MinDomains eligible domains, the fewest that a domain hosts counts as 0.
 	MaxSkew, MinDomains int
+	// With MaxSkew, AnyTaint makes domains eligible whatever the taints of their nodes, AnyLabel
+	// whatever the labels and the models. Pods with GPUs still count nodes with GPUs only.
+	AnyTaint, AnyLabel bool
 }
 
 // Level names that exist in every topology.
@@ -128,6 +138,10 @@ const (
 	NodeLevel = "node"
 	HBDLevel  = "hbd"
 )
+
+// LabelLevel begins the names of levels for terms whose domains are the nodes with the same value of a
+// label, whose key follows.
+const LabelLevel = "label="
 
 // Request is what one pod needs.
 type Request struct {

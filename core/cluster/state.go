@@ -52,7 +52,8 @@ type State struct {
 	byName  map[string]NodeID
 	pools   []*Pool
 	poolKey map[string]int32
-	domains []domainSet // one a level, then HBD
+	domains []domainSet // one a level, then HBD, then one a key
+	keys    []string    // of the labels that are levels for terms: see AddTermLevel
 	layouts map[string]*layout
 	// resources numbers the named resources, amountsKey the lists of amounts.
 	resources  map[string]int32
@@ -112,7 +113,8 @@ func (s *State) Level(name string) (int, bool) {
 }
 
 // NodeLevelNum is the number of [NodeLevel]; levels of the topology count
-// from 0, widest first, and the HBD comes after the last.
+// from 0, widest first. The HBD comes after the last, and after it the labels that are
+// levels for terms, in the order in which they were added.
 const NodeLevelNum = 1 << 20
 
 // Levels returns the level names, widest first.
@@ -270,6 +272,9 @@ func (s *State) locate(n *Node) {
 	if n.Spec.HBD != "" {
 		n.domains[len(s.levels)] = s.domains[len(s.levels)].number(n.Spec.HBD)
 	}
+	for i := range s.keys {
+		n.domains[len(s.levels)+1+i] = s.byLabel(n, i)
+	}
 }
 
 // number returns the number of a domain, a new one for a path that is new.
@@ -290,7 +295,7 @@ func (s *State) poolOf(spec *NodeSpec, zone, lent bool) int32 {
 	if !ok {
 		i = int32(len(s.pools))
 		s.poolKey[key] = i
-		s.pools = append(s.pools, newPool(spec.Model, zone, taints, len(s.domains)))
+		s.pools = append(s.pools, newPool(spec.Model, zone, taints, len(s.levels)+1))
 		s.pools[i].Lent = lent
 	}
 	return i

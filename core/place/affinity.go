@@ -35,10 +35,10 @@ func (p *Placer) satisfies(u *Unit, task *Task, id cluster.NodeID, when moment) 
 	for i := range task.Terms {
 		t := &task.Terms[i]
 		d := p.state.Domain(id, t.Level)
-		// 2. A node whose domain is not known satisfies no term of the pod itself. An
-		// anti-affinity of other pods does not keep it off: none of them is in that domain.
+		// 2. A node whose domain is not known satisfies no term but anti-affinities, also
+		// those of other pods: none of these is in its domain.
 		if d < 0 {
-			if t.Theirs {
+			if t.Anti {
 				continue
 			}
 			return false

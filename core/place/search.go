@@ -404,13 +404,17 @@ func (s *search) enoughApart(t int) bool {
 		if !term.Anti || !term.Own {
 			continue
 		}
-		seen := map[int32]bool{}
+		seen, nowhere := map[int32]bool{}, 0
 		for _, g := range s.order[t] {
 			for _, id := range s.groups[g].nodes {
-				seen[s.p.state.Domain(id, term.Level)] = true
+				if d := s.p.state.Domain(id, term.Level); d >= 0 {
+					seen[d] = true
+				} else {
+					nowhere += s.groups[g].holds[t]
+				}
 			}
 		}
-		if len(seen) < len(task.Pods) {
+		if len(seen)+nowhere < len(task.Pods) {
 			return false
 		}
 	}

@@ -154,9 +154,7 @@ func accepts(models []string, model string) bool {
 
 func tolerated(taints []cluster.Taint, by []cluster.Toleration) bool {
 	for _, t := range taints {
-		if !slices.ContainsFunc(by, func(o cluster.Toleration) bool {
-			return (o.Key == "" || o.Key == t.Key) && (o.Value == "" || o.Value == t.Value)
-		}) {
+		if !slices.ContainsFunc(by, func(o cluster.Toleration) bool { return o.Bears(&t) }) {
 			return false
 		}
 	}

@@ -60,7 +60,7 @@ func (p *Placer) fewest(u *Unit, sh *Shape, t *Term, besides int32) int {
 // there are fewer domains than the term asks for, or one hosts none, the fewest are 0 in all.
 func (p *Placer) countFewest(u *Unit, sh *Shape, t *Term) {
 	t.fewest, t.fewestAt, t.next = 0, -1, 0
-	domains := p.reach(u, sh, t.Level)
+	domains := p.reach(u, sh, t)
 	tooFew := len(domains) < t.MinDomains
 	someEmpty := len(domains) > p.state.Hosting(t.Label, t.Level)
 	if tooFew || someEmpty || len(domains) == 0 {
@@ -84,24 +84,26 @@ func (p *Placer) countFewest(u *Unit, sh *Shape, t *Term) {
 type reach struct {
 	level   int
 	zone    bool   // nodes of the dedicated zone count
+	taint   bool   // whatever their taints
+	label   bool   // whatever their labels and models
 	losses  uint64 // of nodes, when it was made
 	domains []int32
 }
 
-// reach returns the domains of a level with nodes that pods of the shape may use,
-// whatever is free on them. O(nodes) if nodes have come or gone since the last call, else
-// O(1).
-func (p *Placer) reach(u *Unit, sh *Shape, level int) []int32 {
+// reach returns the domains of a spread's level with nodes that pods of the shape may use, as
+// far as the spread asks that they may, whatever is free on them. O(nodes) if nodes have come
+// or gone since the last call, else O(1).
+func (p *Placer) reach(u *Unit, sh *Shape, t *Term) []int32 {
 	zone, losses := u.usesZone(), p.state.Losses()
 	var r *reach
 	for i := range sh.reach {
-		if sh.reach[i].level == level && sh.reach[i].zone == zone {
-			r = &sh.reach[i]
+		if o := &sh.reach[i]; o.level == t.Level && o.zone == zone && o.taint == t.AnyTaint && o.label == t.AnyLabel {
+			r = o
 		}
 	}
 	switch {
 	case r == nil:
-		sh.reach = append(sh.reach, reach{level: level, zone: zone})
+		sh.reach = append(sh.reach, reach{level: t.Level, zone: zone, taint: t.AnyTaint, label: t.AnyLabel})
 		r = &sh.reach[len(sh.reach)-1]
 	case r.losses == losses:
 		return r.domains
@@ -109,13 +111,23 @@ func (p *Placer) reach(u *Unit, sh *Shape, level int) []int32 {
 	r.losses, r.domains = losses, r.domains[:0]
 	seen := map[int32]bool{}
 	for id := range cluster.NodeID(p.state.Nodes()) {
-		d := p.state.Domain(id, level)
-		if d >= 0 && !seen[d] && p.state.Node(id).Up && !p.state.Lent(id) && p.eligible(u, sh, id) {
+		d := p.state.Domain(id, t.Level)
+		if d >= 0 && !seen[d] && p.state.Node(id).Up && !p.state.Lent(id) && p.spreadsOver(u, sh, t, id) {
 			seen[d] = true
 			r.domains = append(r.domains, d)
 		}
 	}
 	return r.domains
+}
+
+// spreadsOver reports whether a node makes its domain eligible for a spread: see [cluster.Term].
+func (p *Placer) spreadsOver(u *Unit, sh *Shape, t *Term, id cluster.NodeID) bool {
+	if !t.AnyTaint && !t.AnyLabel {
+		return p.eligible(u, sh, id)
+	}
+	pool, r := p.state.Pool(id), sh.request
+	return (!pool.Zone || u.usesZone()) && (pool.Model != "" || r.GPU == 0) && (t.AnyTaint || tolerated(pool.Taints, r.Tolerations)) &&
+		(t.AnyLabel || accepts(r.Models, pool.Model) && sh.selected(p.state, id))
 }
 
 // evenly reports whether the pods of a task are spread as they must be: those from that

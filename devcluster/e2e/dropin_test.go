@@ -92,8 +92,11 @@ func TestDropIn(t *testing.T) {
 	}
 	c := begin(t)
 	for i := range 12 {
-		c.nodesNamed(fmt.Sprintf("n%d-", i), 4, inLeaf(fmt.Sprint("leaf-", i)))
+		c.nodesNamed(fmt.Sprintf("n%d-", i), 4, inLeaf(fmt.Sprint("leaf-", i)), marked(v1.LabelTopologyZone, []string{"east", "west"}[i%2]))
 	}
+	const cell = "example.com/cell"
+	c.node("open-0", inLeaf("leaf-open"), marked(cell, "open"), tainted(cell))
+	c.node("tainted-0", inLeaf("leaf-tainted"), marked(cell, "tainted"), tainted("example.com/kept"))
 	for _, q := range []string{"team", "other", "root.team"} {
 		c.queue(q, 64)
 	}
@@ -121,6 +124,16 @@ func TestDropIn(t *testing.T) {
 		})
 	}
 	t.Logf("%d manifests", len(cases))
+}
+
+// marked gives a node a label.
+func marked(key, value string) func(*v1.Node) {
+	return func(o *v1.Node) { o.Labels[key] = value }
+}
+
+// tainted gives a node a taint.
+func tainted(key string) func(*v1.Node) {
+	return func(o *v1.Node) { o.Spec.Taints = []v1.Taint{{Key: key, Effect: v1.TaintEffectNoSchedule}} }
 }
 
 // create makes the objects of a manifest, as its users would on a cluster whose scheduler is Muster.

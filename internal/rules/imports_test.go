@@ -85,7 +85,7 @@ var mayImport = map[string][]string{
 	"kube/keys":      {"api/v1alpha1", "internal/spelling"},                      // a table, and nothing that reads objects
 	"kube/devices":   {"core", "core/cluster", "api/v1alpha1", "kube/translate"}, // this and those below are indexes: they know nothing about the tables that ask them
 	"kube/lost":      {"core"},
-	"kube/peers":     {"core", "kube/translate"},
+	"kube/peers":     {"core", "core/cluster", "kube/translate"},
 	"kube/settings":  {"core", "core/cluster", "api/v1alpha1", "kube/translate"},
 	"kube/storage":   {"core", "core/cluster", "kube/translate"},
 	"kube/console":   {"core", "core/frag", "api/", "kube", "kube/recovery", "kube/feed", "kube/mirror", "kube/objects", "kube/tables", "kube/translate", "internal/hostlist", "internal/table"},

@@ -79,10 +79,8 @@ func reasons(r *core.Request, n *core.Node) []string {
 		}
 	}
 	for _, t := range n.Taints {
-		key, _, _ := strings.Cut(t.Key, ":")
-		add(slices.ContainsFunc(r.Tolerations, func(o core.Toleration) bool {
-			return o.Key == "" || o.Key == t.Key && (o.Value == "" || o.Value == t.Value)
-		}), "have the taint "+key+", which the pod does not tolerate")
+		add(slices.ContainsFunc(r.Tolerations, func(o core.Toleration) bool { return o.Bears(&t) }),
+			"have the taint "+t.Key+", which the pod does not tolerate")
 	}
 	add(!n.Cordoned, "take no pods now")
 	return out

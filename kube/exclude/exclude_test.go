@@ -13,12 +13,12 @@ func TestNodes(t *testing.T) {
 		return &core.Node{Model: model, GPUs: gpus, CPUMilli: 8000, MemMiB: 1024, Labels: labels, Taints: taints, Others: []core.Amount{{Name: "rdma/hca", Value: 1}}}
 	}
 	nodes := []*core.Node{
-		node("H100", 8, map[string]string{"disk": "ssd", "rack": "3"}), node("H100", 8, map[string]string{"disk": "hdd", "rack": "7"}), node("A10", 4, map[string]string{"disk": "hdd"}, core.Taint{Key: "team:NoSchedule", Value: "=a"}),
+		node("H100", 8, map[string]string{"disk": "ssd", "rack": "3"}), node("H100", 8, map[string]string{"disk": "hdd", "rack": "7"}), node("A10", 4, map[string]string{"disk": "hdd"}, core.Taint{Key: "team", Value: "=a", Effect: "NoSchedule"}),
 	}
 	in := func(key string, values ...string) []core.Requirement {
 		return []core.Requirement{{Key: key, Op: cluster.In, Values: values}}
 	}
-	a := []core.Toleration{{Key: "team:NoSchedule", Value: "=a"}}
+	a := []core.Toleration{{Key: "team", Value: "=a", Effect: "NoSchedule"}}
 	for want, r := range map[string]core.Request{
 		"": {GPU: 4 * core.WholeGPU, Tolerations: a},
 		"of 3 nodes, 3 have no label disk=sssd; sssd: did you mean ssd?":           {Selector: in("disk", "sssd"), Tolerations: a},

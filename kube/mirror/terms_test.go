@@ -203,16 +203,41 @@ func TestHostPorts(t *testing.T) {
 func TestTermsThatCannotBe(t *testing.T) {
 	w := twoRacks(t)
 	w.pod("zone", near("topology.kubernetes.io/zone", "app=x"))
-	w.waits("zone", tables.ReasonMisconfigured, "topologyKey topology.kubernetes.io/zone is not a level of the topology: expected one of rack, node, hbd")
+	w.waits("zone", tables.ReasonMisconfigured, "topologyKey topology.kubernetes.io/zone is no label of any node")
 	w.pod("bad", func(p *v1.Pod) {
 		near(host, "app=x")(p)
 		p.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector.MatchExpressions =
 			[]metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}
 	})
 	w.waits("bad", tables.ReasonMisconfigured, "pod affinity: labelSelector:")
-	ignore := v1.NodeInclusionPolicyIgnore
-	w.pod("taints", spread(host, "app=x", 1, func(c *v1.TopologySpreadConstraint) { c.NodeTaintsPolicy = &ignore }))
-	w.waits("taints", tables.ReasonMisconfigured, "nodeTaintsPolicy Ignore is not supported")
+	other := v1.NodeInclusionPolicy("Prefer")
+	w.pod("taints", spread(host, "app=x", 1, func(c *v1.TopologySpreadConstraint) { c.NodeTaintsPolicy = &other }))
+	w.waits("taints", tables.ReasonMisconfigured, "nodeTaintsPolicy Prefer is unknown")
+}
+
+// A topologyKey may be any label of nodes, also one that the first node gets when pods wait for it.
+func TestTermsOfAnyLabel(t *testing.T) {
+	const zone = "topology.kubernetes.io/zone"
+	w := twoRacks(t)
+	w.pod("db", labelled("app=db"), on("a"))
+	w.pod("near", near(zone, "app=db"))
+	w.pod("even", labelled("app=e"), spread(zone, "app=e", 1))
+	w.pod("apart", labelled("app=x"), apart(zone, "app=x"))
+	w.pod("also", labelled("app=x"), apart(zone, "app=x"))
+	w.waits("near", tables.ReasonMisconfigured, "topologyKey "+zone+" is no label of any node")
+	w.waits("even", tables.ReasonMisconfigured, "topologyKey "+zone+" is no label of any node")
+	for _, name := range []string{"a", "b"} {
+		w.node(name, "1", func(n *v1.Node) { n.Labels[zone] = "z" })
+	}
+	w.settle()
+	for _, name := range []string{"near", "even"} {
+		if on := w.pods["default/"+name].Spec.NodeName; on != "a" && on != "b" {
+			t.Errorf("%s is on %q, expected a node of zone z", name, on)
+		}
+	}
+	w.pod("third", labelled("app=x"), apart(zone, "app=x"), func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{zone: "z"} })
+	w.pod("fourth", labelled("app=x"), apart(zone, "app=x"), func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{zone: "z"} })
+	w.waits("fourth", "Affinity", "")
 }
 
 // Roles of a gang are meant, and mean others, each for itself.

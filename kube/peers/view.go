@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -65,7 +66,9 @@ func (v *View) find(p *Pod) *Surroundings {
 	for i := range p.Terms {
 		t := &p.Terms[i]
 		if level, ok := v.level(t.Key); ok { // else others placed it, or we under another topology
-			terms[core.Term{Level: level, Label: among(t.Peers), Anti: t.Anti, MaxSkew: t.MaxSkew, MinDomains: t.MinDomains}] = true
+			terms[core.Term{
+				Level: level, Label: among(t.Peers), Anti: t.Anti, MaxSkew: t.MaxSkew, MinDomains: t.MinDomains, AnyTaint: t.AnyTaint, AnyLabel: t.AnyLabel,
+			}] = true
 		}
 	}
 	for _, q := range p.Ports {
@@ -95,7 +98,8 @@ func compareTerms(a, b core.Term) int {
 		}
 		return -1
 	}
-	return cmp.Or(cmp.Compare(a.Level, b.Level), cmp.Compare(a.Label, b.Label), cmp.Compare(a.MaxSkew, b.MaxSkew), cmp.Compare(a.MinDomains, b.MinDomains))
+	return cmp.Or(cmp.Compare(a.Level, b.Level), cmp.Compare(a.Label, b.Label), cmp.Compare(a.MaxSkew, b.MaxSkew), cmp.Compare(a.MinDomains, b.MinDomains),
+		cluster.LastIf(a.AnyTaint, b.AnyTaint), cluster.LastIf(a.AnyLabel, b.AnyLabel))
 }
 
 // Matters reports whether a pod of another scheduler restrains ours, beyond what it

@@ -37,7 +37,10 @@ type Topologies struct {
 	having []int
 	// relabelled says that these have changed since the levels were chosen.
 	relabelled bool
-	chosen     core.Time
+	// keys counts the nodes by the keys of their labels; newKeys says that one came that no node had.
+	keys    map[string]int
+	newKeys bool
+	chosen  core.Time
 	// labelled is how many nodes have the labels of all levels of each object,
 	// as far as it was counted since any node came, went or was relabelled.
 	labelled map[string]int
@@ -58,7 +61,7 @@ const chooseAgain = 60 * core.Second
 func NewTopologies(given []translate.Level) *Topologies {
 	t := &Topologies{
 		objects: map[string]*v1alpha1.Topology{}, verdict: map[string]Verdict{}, given: given, levels: given,
-		nodes: map[string]nodeLabels{}, labelled: map[string]int{},
+		nodes: map[string]nodeLabels{}, labelled: map[string]int{}, keys: map[string]int{},
 	}
 	for _, f := range translate.LevelFamilies {
 		t.having = append(t.having, make([]int, len(f))...)
@@ -111,6 +114,11 @@ func (t *Topologies) ObserveNode(name string, labels map[string]string) {
 		return
 	}
 	t.nodes[name] = nodeLabels{labels, translate.FamilyLabels(labels)}
+	for k := range labels {
+		t.keys[k]++
+		t.newKeys = t.newKeys || t.keys[k] == 1
+	}
+	t.uncount(old.labels)
 	t.survey(old.families, t.nodes[name].families, !there)
 }
 
@@ -118,8 +126,25 @@ func (t *Topologies) ObserveNode(name string, labels map[string]string) {
 func (t *Topologies) ForgetNode(name string) {
 	if old, there := t.nodes[name]; there {
 		delete(t.nodes, name)
+		t.uncount(old.labels)
 		t.survey(old.families, 0, true)
 	}
+}
+
+// uncount takes the labels of a node out of the counts of keys.
+func (t *Topologies) uncount(labels map[string]string) {
+	for k := range labels {
+		if t.keys[k]--; t.keys[k] == 0 {
+			delete(t.keys, k)
+		}
+	}
+}
+
+// NewKeys reports whether nodes have labels by now that none had at the last call.
+func (t *Topologies) NewKeys() bool {
+	is := t.newKeys
+	t.newKeys = false
+	return is
 }
 
 // survey counts a node with other labels than before; other says that it came or went.
@@ -248,6 +273,15 @@ func (t *Topologies) one(name string) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// TermLevel returns the engine's name of the level of a term with a topologyKey: a level of the topology, or any label
+// that some node has; false if none has it.
+func (t *Topologies) TermLevel(key string) (string, bool) {
+	if l, ok := t.one(key); ok {
+		return l, true
+	}
+	return cluster.LabelLevel + key, t.keys[key] > 0
 }
 
 // Names lists the levels for those who named another.

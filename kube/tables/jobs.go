@@ -125,7 +125,7 @@ func (t *Tables) Inherit(p *Pod) (*objects.Pod, error) {
 }
 
 // LookAround returns the current relations of affinity and spread between pods.
-func (t *Tables) LookAround() *peers.View { return t.Peers.Look(t.Topologies.Level) }
+func (t *Tables) LookAround() *peers.View { return t.Peers.Look(t.Topologies.TermLevel) }
 
 // SurroundingsOfRoles returns the labels and terms of each role of a group that has pods,
 // and false if the pods of one role differ.
@@ -161,8 +161,9 @@ func (t *Tables) Misplaced(g *Group, a *translate.Attributes) string {
 	}
 	for _, p := range g.Pods {
 		for i := range p.Object.Terms {
-			if _, ok := t.Topologies.Level(p.Object.Terms[i].Key); !ok {
-				return fmt.Sprintf("topologyKey %s is not a level of the topology: expected one of %s", p.Object.Terms[i].Key, t.Topologies.Names())
+			o := &p.Object.Terms[i]
+			if _, ok := t.Topologies.TermLevel(o.Key); !ok && !o.Anti { // without the label all nodes are apart
+				return fmt.Sprintf("topologyKey %s is no label of any node", o.Key)
 			}
 		}
 	}

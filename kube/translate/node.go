@@ -66,7 +66,7 @@ func Node(n *v1.Node) (node core.Node, missing int, err error) {
 	}
 	for _, t := range n.Spec.Taints {
 		if repels(&t) {
-			node.Taints = append(node.Taints, core.Taint{Key: taintKey(t.Key, t.Effect), Value: taintValue(t.Value)})
+			node.Taints = append(node.Taints, core.Taint{Key: t.Key, Value: taintValue(t.Value), Effect: string(t.Effect)})
 		}
 	}
 	return node, int(gpus - min(allocatable, gpus)), nil
@@ -184,10 +184,8 @@ func repels(t *v1.Taint) bool {
 	return t.Effect != v1.TaintEffectPreferNoSchedule && !passing(t.Key)
 }
 
-// The engine's taints have a key and a value and one effect. Kubernetes' effect
-// goes into the key, and an empty value is told from any value.
-func taintKey(key string, effect v1.TaintEffect) string { return key + ":" + string(effect) }
-func taintValue(value string) string                    { return "=" + value }
+// taintValue is the value of a taint in the engine, where an empty one is told from any value.
+func taintValue(value string) string { return "=" + value }
 
 // Repelling returns the taints of a node that keep most pods off it. Pods that request GPUs
 // commonly tolerate a taint whose key is the node's GPU resource, and those of Kubernetes say

@@ -178,11 +178,9 @@ var nodeOperators = func() map[cluster.Op]v1.NodeSelectorOperator {
 	return out
 }()
 
-// toleration writes one as Kubernetes has it. Keys have their effect in the
-// engine ([tolerations]); a key without one is for both.
+// toleration writes one as Kubernetes has it.
 func toleration(t core.Toleration) v1.Toleration {
-	key, effect, _ := strings.Cut(t.Key, ":")
-	out := v1.Toleration{Key: key, Effect: v1.TaintEffect(effect), Operator: v1.TolerationOpExists}
+	out := v1.Toleration{Key: t.Key, Effect: v1.TaintEffect(t.Effect), Operator: v1.TolerationOpExists}
 	if value, ok := strings.CutPrefix(t.Value, "="); ok || t.Value != "" {
 		out.Operator, out.Value = v1.TolerationOpEqual, value
 	}

@@ -44,7 +44,9 @@ func Request(p *v1.Pod, a *Attributes) (core.Request, error) {
 		return r, errors.New(what)
 	}
 	for _, t := range p.Spec.Tolerations {
-		r.Tolerations = append(r.Tolerations, tolerations(&t)...)
+		if o, ok := tolerated(&t); ok {
+			r.Tolerations = append(r.Tolerations, o)
+		}
 	}
 	err := selectors(p, &r)
 	return r, err
@@ -79,32 +81,20 @@ func addPart(r *core.Request, a *Attributes) error {
 	return nil
 }
 
-// tolerations says in the engine's words which taints a toleration bears.
-func tolerations(t *v1.Toleration) []core.Toleration {
+// tolerated says in the engine's words which taints a toleration bears; false if none that it knows.
+func tolerated(t *v1.Toleration) (core.Toleration, bool) {
+	out := core.Toleration{Key: t.Key, Effect: string(t.Effect)}
 	if t.Effect == v1.TaintEffectPreferNoSchedule || t.Key != "" && passing(t.Key) {
-		return nil
+		return out, false
 	}
-	value := ""
-	if t.Operator == "" || t.Operator == v1.TolerationOpEqual {
-		value = taintValue(t.Value)
-	} else if t.Operator != v1.TolerationOpExists {
-		return nil // an operator of later versions: bears nothing
+	switch t.Operator {
+	case "", v1.TolerationOpEqual:
+		out.Value = taintValue(t.Value)
+	case v1.TolerationOpExists:
+	default:
+		return out, false // an operator of later versions: bears nothing
 	}
-	if t.Key == "" {
-		if t.Effect != "" {
-			return nil // rare; the engine cannot tell effects without a key
-		}
-		return []core.Toleration{{}}
-	}
-	effects := []v1.TaintEffect{v1.TaintEffectNoSchedule, v1.TaintEffectNoExecute}
-	if t.Effect != "" {
-		effects = []v1.TaintEffect{t.Effect}
-	}
-	var out []core.Toleration
-	for _, e := range effects {
-		out = append(out, core.Toleration{Key: taintKey(t.Key, e), Value: value})
-	}
-	return out
+	return out, true
 }
 
 // selectors translates the node selector and the required node affinity.

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/utils/ptr"
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
@@ -96,9 +97,10 @@ type Term struct {
 	Peers *Peers
 	// Key is the node label that makes nodes one domain.
 	Key string
-	// Anti, MaxSkew and MinDomains are as in [core.Term].
+	// These are as in [core.Term].
 	Anti                bool
 	MaxSkew, MinDomains int
+	AnyTaint, AnyLabel  bool
 }
 
 // Terms returns what a pod requires of the pods around it: what it merely
@@ -199,12 +201,13 @@ func selector(p *v1.Pod, s *metav1.LabelSelector, same, other []string) (labels.
 	return out, nil
 }
 
-// spread reads a constraint on how pods are spread. Nodes that the pod's
-// selectors or tolerations do not accept never count.
+// spread reads a constraint on how pods are spread. Without policies, nodes that the pod's selectors do not accept do
+// not count, and those whose taints it does not tolerate do, as in Kubernetes.
 func spread(p *v1.Pod, c *v1.TopologySpreadConstraint) (Term, error) {
-	for name, policy := range map[string]*v1.NodeInclusionPolicy{"nodeAffinityPolicy": c.NodeAffinityPolicy, "nodeTaintsPolicy": c.NodeTaintsPolicy} {
-		if policy != nil && *policy != v1.NodeInclusionPolicyHonor {
-			return Term{}, fmt.Errorf("%s %s is not supported: expected %s, or no value", name, *policy, v1.NodeInclusionPolicyHonor)
+	affinity, taints := ptr.Deref(c.NodeAffinityPolicy, v1.NodeInclusionPolicyHonor), ptr.Deref(c.NodeTaintsPolicy, v1.NodeInclusionPolicyIgnore)
+	for name, policy := range map[string]v1.NodeInclusionPolicy{"nodeAffinityPolicy": affinity, "nodeTaintsPolicy": taints} {
+		if policy != v1.NodeInclusionPolicyHonor && policy != v1.NodeInclusionPolicyIgnore {
+			return Term{}, fmt.Errorf("%s %s is unknown: expected %s or %s", name, policy, v1.NodeInclusionPolicyHonor, v1.NodeInclusionPolicyIgnore)
 		}
 	}
 	s, err := selector(p, c.LabelSelector, c.MatchLabelKeys, nil)
@@ -212,6 +215,7 @@ func spread(p *v1.Pod, c *v1.TopologySpreadConstraint) (Term, error) {
 		return Term{}, err
 	}
 	t := Term{Peers: newPeers([]peer{{namespaces: []string{p.Namespace}, pods: s}}), Key: c.TopologyKey, MaxSkew: int(c.MaxSkew)}
+	t.AnyTaint, t.AnyLabel = taints == v1.NodeInclusionPolicyIgnore, affinity == v1.NodeInclusionPolicyIgnore
 	if c.MinDomains != nil {
 		t.MinDomains = int(*c.MinDomains)
 	}

@@ -75,12 +75,17 @@ func TestTermsOfSpread(t *testing.T) {
 	if err != nil || len(terms) != 1 {
 		t.Fatalf("%v, %v", terms, err)
 	}
-	if got := terms[0]; got.Key != "zone" || got.MaxSkew != 2 || got.MinDomains != 3 || got.Anti || got.Peers.Name != "ns/rev in (7)" {
+	if got := terms[0]; got.Key != "zone" || got.MaxSkew != 2 || got.MinDomains != 3 || got.Anti || !got.AnyTaint || got.AnyLabel || got.Peers.Name != "ns/rev in (7)" {
 		t.Errorf("%+v of %s", got, got.Peers.Name)
 	}
-	ignore := v1.NodeInclusionPolicyIgnore
-	p.Spec.TopologySpreadConstraints[0].NodeAffinityPolicy = &ignore
-	if _, err := Terms(p); err == nil || err.Error() != "topologySpreadConstraints[0]: nodeAffinityPolicy Ignore is not supported: expected Honor, or no value" {
+	c := &p.Spec.TopologySpreadConstraints[0]
+	ignore, honor, other := v1.NodeInclusionPolicyIgnore, v1.NodeInclusionPolicyHonor, v1.NodeInclusionPolicy("Prefer")
+	c.NodeAffinityPolicy, c.NodeTaintsPolicy = &ignore, &honor
+	if terms, err := Terms(p); err != nil || terms[0].AnyTaint || !terms[0].AnyLabel {
+		t.Errorf("%+v, %v", terms, err)
+	}
+	c.NodeAffinityPolicy = &other
+	if _, err := Terms(p); err == nil || err.Error() != "topologySpreadConstraints[0]: nodeAffinityPolicy Prefer is unknown: expected Honor or Ignore" {
 		t.Errorf("error %v", err)
 	}
 }
