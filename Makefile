@@ -84,6 +84,7 @@ generate: ## write what is made from api/v1alpha1, agent.proto and the chart aga
 		crd:allowDangerousTypes=true output:crd:dir=$(OUT)/deploy/crds
 	cp $(OUT)/deploy/crds/muster.sh_*.yaml $(OUT)/deploy/helm/muster/crds/
 	cp deploy/grafana/muster.json $(OUT)/deploy/helm/muster/files/
+	cp deploy/prometheus/muster.yaml $(OUT)/deploy/helm/muster/files/alerts.yaml
 	mkdir -p $(OUT)/agent/agentpb
 	go run -C tools ./protogen $(CURDIR)/agent/agentpb agent.proto $(abspath $(OUT))/agent/agentpb
 	go run -C tools ./chart >$(OUT)/deploy/kustomize/base/muster.yaml

@@ -3,8 +3,10 @@ package agent
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"os"
+	"time"
 )
 
 // TLS names files of PEM: one's own certificate and key, and the authority that signed
@@ -34,6 +36,30 @@ func (t TLS) read() (*tls.Certificate, *x509.CertPool, error) {
 func (t TLS) Check() error {
 	_, _, err := t.read()
 	return err
+}
+
+// Expires returns when one's own certificate expires or, if that is earlier, the last of the authority's: from then on
+// handshakes fail.
+func (t TLS) Expires() (time.Time, error) {
+	cert, _, err := t.read()
+	if err != nil {
+		return time.Time{}, err
+	}
+	text, err := os.ReadFile(t.CA)
+	if err != nil {
+		return time.Time{}, err
+	}
+	var authority time.Time
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil && c.NotAfter.After(authority) {
+			authority = c.NotAfter
+		}
+	}
+	own := cert.Leaf.NotAfter
+	if authority.Before(own) {
+		return authority, nil
+	}
+	return own, nil
 }
 
 func (t TLS) server() (*tls.Config, error) {

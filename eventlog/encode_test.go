@@ -199,7 +199,7 @@ func TestWrongLines(t *testing.T) {
 		`{"t":1,"pass":[{"op":"bend"}]}`:                            `pass.op: a decision, found "bend"`,
 		`{"t":1,"pass":[{"op":"bind","reason":"Luck"}]}`:            `pass.reason: a reason, found "Luck"`,
 		`{"t":1,"begin":{"version":1}}`:                             "begin.part: a number of at least 1, and a snapshot of at least 0 lines; found 0 and 0",
-		`{"t":1,"begin":{"version":1,"part":1,"levels":["a","a"]}}`: `begin.levels: topology level "a": names must differ and be neither empty, "node" nor "hbd"`,
+		`{"t":1,"begin":{"version":1,"part":1,"levels":["a","a"]}}`: `begin.levels: topology level "a": names must differ, not begin with "label=", and be neither empty, "node" nor "hbd"`,
 		`{"t":1,"begin":{"version":1,"part":1,"policy":{"placement":[99,0,0,0]}}}`: "begin.policy.placement: numbers below 14, found 99",
 	} {
 		_, err := parse([]byte(line))

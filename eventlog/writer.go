@@ -73,7 +73,7 @@ type Writer struct {
 	zip    *gzip.Writer
 	dirty  bool // zip has something
 	line   []byte
-	broken bool // recording has stopped, and people were told
+	broken atomic.Bool // recording has stopped, and people were told
 	retry  time.Time
 }
 
@@ -308,14 +308,16 @@ func (w *Writer) finish() {
 	w.open = false
 }
 
+// Recording reports whether what happens is written: false from when it could not be until it is again.
+func (w *Writer) Recording() bool { return !w.broken.Load() }
+
 // fail records that the file cannot be continued.
 func (w *Writer) fail() {
 	w.open, w.header.Gap = false, true
 	w.retry = w.config.Now().Add(retryEvery)
-	if !w.broken {
+	if !w.broken.Swap(true) {
 		w.config.Log.Error("events are no longer recorded; retrying", "folder", w.config.Dir, "error", w.disk.error(), "every", retryEvery)
 	}
-	w.broken = true
 }
 
 // rotate begins another file if the present one is full or old enough.
@@ -328,9 +330,9 @@ func (w *Writer) rotate() {
 	case w.header.Version == 0: // no engine has begun
 	case !w.open && !now.Before(w.retry):
 		w.another()
-	case w.open && w.broken && w.disk.idle():
+	case w.open && w.broken.Load() && w.disk.idle():
 		w.config.Log.Info("events are recorded again", "folder", w.config.Dir)
-		w.broken = false
+		w.broken.Store(false)
 	case w.open && (w.size >= w.enough || now.Sub(w.opened) >= w.config.MaxAge):
 		w.another()
 	}

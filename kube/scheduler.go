@@ -102,6 +102,8 @@ type Config struct {
 	Traced func(*tables.Journey)
 	// Record receives all that happens in the engine; may be nil.
 	Record mirror.Recorder
+	// Recording reports whether Record keeps what it receives; nil if it cannot fail.
+	Recording func() bool
 	// Logs opens the log of a container of a pod that failed; nil: the API's.
 	Logs func(ctx context.Context, pod *v1.Pod, container string) (io.ReadCloser, error)
 	// Diagnostic is the ConfigMap with the template of the Jobs that test nodes, see [recovery.Config]; zero for none.
@@ -207,6 +209,12 @@ func New(c Config) (*Scheduler, error) {
 		Log: c.Log, Metrics: s.metrics, Record: s.recovery, Traced: c.Traced, Failures: s.recovery.Failures, Pauses: c.Agents != nil,
 	})
 	s.metrics.Registry.MustRegister(&stats.Gauges{Stats: s.ownStats, Now: c.Now})
+	if c.Recording != nil {
+		s.metrics.Registry.MustRegister(recordingGauge(c.Recording))
+	}
+	if c.Agents != nil {
+		s.metrics.Registry.MustRegister(expiryGauge(c.Agents.TLS))
+	}
 	for i, shard := range c.Shards {
 		s.metrics.Registry.MustRegister(heldGauge(shard.Name(), &s.held[i]))
 	}

@@ -20,6 +20,7 @@ type recordFlags struct {
 	age         core.Time
 	history     string
 	advisor     string
+	recording   func() bool // of what recorders opened; nil for nothing
 }
 
 func (f *recordFlags) register(c *cobra.Command) {
@@ -52,6 +53,7 @@ func (f *recordFlags) recorders(ctx context.Context, c *cobra.Command, log *slog
 	}
 	if events != nil {
 		r, done = events, func() { events.Close() } // it has logged what is wrong
+		f.recording = events.Recording
 	}
 	if f.history == "" {
 		return r, nil, done, nil

@@ -233,7 +233,7 @@ func newScheduling(ctx context.Context, c *cobra.Command, kc kube.Config, record
 		kc.Advisor = jobs
 	}
 	if recorder != nil {
-		kc.Record = recorder
+		kc.Record, kc.Recording = recorder, record.recording
 	}
 	if s, err = kube.New(kc); err != nil {
 		done()

@@ -48,6 +48,8 @@ var (
 		[]string{"model", "shape", "cause"}, nil)
 	expectedGauge = prometheus.NewDesc("muster_expected_hp_gpus", "GPUs that HP jobs are expected to have at the beginning of that many hours from now; 0: those that they have.",
 		[]string{"model", "hours"}, nil)
+	unhealthyGauge  = prometheus.NewDesc("muster_unhealthy_gpus", "GPUs that pods must not have, whether or not a pod has them.", []string{"model"}, nil)
+	nodesGauge      = prometheus.NewDesc("muster_nodes", "Nodes that take new pods (open), and those that do not (closed).", []string{"state"}, nil)
 	fragmentedGauge = prometheus.NewDesc("muster_fragmented_nodes", "Nodes with some GPUs allocated and some free.", []string{"model"}, nil)
 )
 
@@ -61,7 +63,7 @@ func shape(k int) string {
 
 // Describe lists the gauges.
 func (g *Gauges) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{jobsGauge, waitingGauge, queueGPUsGauge, queueResourcesGauge, gpusGauge, fragmentedGauge, idleGauge, expectedGauge} {
+	for _, d := range []*prometheus.Desc{jobsGauge, waitingGauge, queueGPUsGauge, queueResourcesGauge, gpusGauge, unhealthyGauge, nodesGauge, fragmentedGauge, idleGauge, expectedGauge} {
 		c <- d
 	}
 }
@@ -75,8 +77,13 @@ func (g *Gauges) Collect(c chan<- prometheus.Metric) {
 	put := func(d *prometheus.Desc, value float64, labels ...string) {
 		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
+	if st.Nodes > 0 {
+		put(nodesGauge, float64(st.Open), "open")
+		put(nodesGauge, float64(st.Nodes-st.Open), "closed")
+	}
 	for i := range st.Models {
 		m := &st.Models[i]
+		put(unhealthyGauge, float64(m.Unhealthy), m.Model)
 		put(gpusGauge, inGPUs(m.Used), m.Model, "allocated")
 		put(gpusGauge, inGPUs(m.Free), m.Model, "free")
 		put(gpusGauge, inGPUs(m.Unavailable), m.Model, "unavailable")

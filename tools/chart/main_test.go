@@ -180,6 +180,7 @@ func TestEveryValue(t *testing.T) {
 			"service":        map[string]any{"annotations": map[string]any{"a": "b"}},
 			"serviceMonitor": map[string]any{"enabled": true, "labels": map[string]any{"release": "prometheus"}},
 			"dashboard":      map[string]any{"enabled": true},
+			"prometheusRule": map[string]any{"enabled": true},
 		},
 		"serviceAccount": map[string]any{"name": "scheduler", "annotations": map[string]any{"a": "b"}},
 		"tolerations":    []any{map[string]any{"operator": "Exists"}},
@@ -209,7 +210,7 @@ func TestEveryValue(t *testing.T) {
 	if pod.Labels["c"] != "d" || pod.Annotations["a"] != "b" || len(pod.Spec.Volumes) != 1 || len(pod.Spec.Tolerations) != 1 {
 		t.Errorf("pod %+v", pod)
 	}
-	for _, name := range []string{"ServiceMonitor muster-scheduler", "ConfigMap muster-dashboard",
+	for _, name := range []string{"ServiceMonitor muster-scheduler", "ConfigMap muster-dashboard", "PrometheusRule muster-alerts",
 		"MutatingAdmissionPolicy muster-quota-gate", "MutatingAdmissionPolicyBinding muster-quota-gate"} {
 		if !slices.Contains(names(all), name) {
 			t.Errorf("there is no %s", name)
