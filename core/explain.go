@@ -303,7 +303,7 @@ func (q *Inquiry) onePossible(u *place.Unit) {
 	for t := range u.Tasks {
 		one := *u
 		if one.Tasks = u.Tasks[t : t+1]; len(u.Tasks[t].Pods) > 0 && q.e.placer.TooLarge(&one).Lack == place.NoLack {
-			u.Tasks = one.Tasks
+			u.Tasks, u.Combinations = one.Tasks, nil // these are of all tasks
 			u.Tasks[0].Pods = u.Tasks[0].Pods[:1]
 			return
 		}

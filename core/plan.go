@@ -180,7 +180,7 @@ func (pl *planner) withoutTried(id cluster.NodeID) (gpus uint64, left cluster.Ne
 func onePod(u *place.Unit) {
 	for t := range u.Tasks {
 		if len(u.Tasks[t].Pods) > 0 {
-			u.Tasks = u.Tasks[t : t+1]
+			u.Tasks, u.Combinations = u.Tasks[t:t+1], nil // these are of all tasks
 			u.Tasks[0].Pods = u.Tasks[0].Pods[:1]
 			return
 		}
