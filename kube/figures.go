@@ -6,7 +6,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/muster-sched/muster/agent"
 	"github.com/muster-sched/muster/kube/lease"
 	"github.com/muster-sched/muster/kube/mirror"
 	"github.com/muster-sched/muster/kube/stats"
@@ -66,18 +65,5 @@ func recordingGauge(recording func() bool) prometheus.Collector {
 			return 1
 		}
 		return 0
-	})
-}
-
-// expiryGauge is when the certificate for agents, or the last one of their authority, expires. Files that cannot be read count as expired.
-func expiryGauge(files agent.TLS) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "muster_agent_certificate_expiry_timestamp_seconds", Help: "When the scheduler's certificate for the agents of nodes, or their authority, expires; 0 if the files cannot be read.",
-	}, func() float64 {
-		at, err := files.Expires()
-		if err != nil {
-			return 0
-		}
-		return float64(at.Unix())
 	})
 }

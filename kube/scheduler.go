@@ -212,9 +212,6 @@ func New(c Config) (*Scheduler, error) {
 	if c.Recording != nil {
 		s.metrics.Registry.MustRegister(recordingGauge(c.Recording))
 	}
-	if c.Agents != nil {
-		s.metrics.Registry.MustRegister(expiryGauge(c.Agents.TLS))
-	}
 	for i, shard := range c.Shards {
 		s.metrics.Registry.MustRegister(heldGauge(shard.Name(), &s.held[i]))
 	}
@@ -364,6 +361,7 @@ func (s *Scheduler) newPauses(next mirror.Recorder) *pause.Handler {
 	agents.Client = s.client
 	metrics := pause.NewMetrics()
 	s.metrics.Registry.MustRegister(metrics.Collectors()...)
+	s.metrics.Registry.MustRegister(pause.ExpiryGauge(agents.TLS))
 	return pause.New(pause.Config{
 		Client: s.client, Agents: &agents, Tables: pausing{s}, Put: func(f func()) { s.box.Put(func(*mirror.Mirror) { f() }) },
 		Next: next, Metrics: metrics, Log: s.log, Now: s.now,

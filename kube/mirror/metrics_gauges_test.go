@@ -70,7 +70,7 @@ func TestGauges(t *testing.T) {
 		`muster_queue_gpus{kind="used",model="H800",queue="q"}`: "5",
 		`muster_waiting_jobs{reason="Resources"}`:               "1", `muster_wait_seconds_count{queue="q"}`: "1",
 		`muster_decisions_total{op="bind",reason="Placed"}`: "1", `muster_quarantined_jobs`: "0", `muster_standby_resume_seconds_count`: "0", `muster_unread_objects_total`: "0",
-		`muster_preemptions_total`: "0",
+		`muster_preemptions_total`: "0", `muster_unhealthy_gpus{model="H800"}`: "0", `muster_nodes{state="open"}`: "1", `muster_nodes{state="closed"}`: "1",
 	}
 	// Node a has three of eight GPUs idle, node b is cordoned.
 	for shape, idle := range map[string][2]string{"1g8c": {"3"}, "2g16c": {"2", "1"}, "4g32c": {"", "3"}, "8g64c": {"", "3"}} {
