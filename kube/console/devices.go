@@ -75,6 +75,12 @@ func (c *Client) publish(ctx context.Context, nodes []Node) error {
 		no := func(translate.DeviceID) bool { return false }
 		inUse := func(d translate.DeviceID) bool { return held[d] }
 		unfit := v.Unusable(tainted, no)
+		switch {
+		case n.fault.GPUs != 0:
+			unfit |= n.fault.GPUs
+		case n.fault.Why != "":
+			unfit = ^uint64(0)
+		}
 		n.published = &published{claims: v.Unusable(tainted, inUse) &^ unfit}
 		for g := range v.GPUs {
 			switch d := v.GPUs[g].DeviceID; {

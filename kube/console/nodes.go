@@ -14,6 +14,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/internal/hostlist"
+	"github.com/muster-sched/muster/kube/health"
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -47,8 +48,9 @@ type Node struct {
 	// Cordoned says that the node is closed to new pods.
 	Cordoned bool `json:"cordoned"`
 	// GPUs counts the devices, Unhealthy those that the device plugin does not
-	// offer or, of those published by DRA, that a taint keeps pods off. Used is
-	// what pods of any scheduler hold, Free the healthy rest.
+	// offer or, of those published by DRA, that a taint keeps pods off, or all that a
+	// condition of the node may mean. Used is what pods of any scheduler hold, Free the
+	// healthy rest.
 	GPUs      int           `json:"gpus"`
 	Unhealthy int           `json:"unhealthy"`
 	Used      v1alpha1.GPUs `json:"used"`
@@ -71,6 +73,7 @@ type Node struct {
 	ready, closed bool
 	published     *published // nil where a device plugin offers the GPUs
 	labelled      string     // the GPU model that its labels name
+	fault         health.Fault
 	// given is how much of each device pods have, as far as they say which they have.
 	given []core.Milli
 	// lent are the devices of pods on standby; parts the pods whose GPUs the kubelet does not
@@ -134,6 +137,9 @@ func newNode(o *v1.Node, levels []string) Node {
 		Name: o.Name, Model: n.Model, Cordoned: o.Spec.Unschedulable, GPUs: n.GPUs, Unhealthy: missing,
 		CPUMilli: n.CPUMilli, MemMiB: n.MemMiB, HBD: n.HBD, closed: n.Cordoned, labelled: translate.Model(o.Labels),
 		spec: n,
+	}
+	if out.fault = health.Of(o); out.fault.Why != "" {
+		out.Unhealthy = out.GPUs
 	}
 	for i := range o.Status.Conditions {
 		if k := &o.Status.Conditions[i]; k.Type == v1.NodeReady {

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/health"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -19,6 +20,7 @@ type Node struct {
 	Closed  bool              // it is cordoned
 	Unready time.Time         // since when it is not ready, as the API says; zero when it is
 	Befell  Trouble           // why it is not ready
+	Fault   health.Fault      // what its conditions say about its GPUs
 	Zone    string            // its region and zone
 	Apart   bool              // it does not count for whether the others can be reached
 	Wrong   string            // why it cannot be used
@@ -57,7 +59,7 @@ func TrimNode(n *v1.Node) *Node {
 	if o.Evictions, err = translate.Evictions(n); err != nil {
 		o.Miscounted = err.Error()
 	}
-	o.GPUs = translate.NodeGPUs(n)
+	o.GPUs, o.Fault = translate.NodeGPUs(n), health.Of(n)
 	if o.Drain, err = translate.DrainOf(n); err != nil {
 		o.Undrained = err.Error()
 	}

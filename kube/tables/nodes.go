@@ -86,21 +86,39 @@ func (t *Tables) NodeMemory(name string) int64 {
 // the device plugin does not offer, plus those of pods that the engine refused. Which ones is not
 // known: free devices come first, and those that were chosen before stay. Where DRA drivers publish
 // devices, the unusable ones are known, and those of refused pods come from the last free ones.
+//
+// If conditions of the node say that GPUs are broken, all are unusable that may be meant: where a device plugin offers them, all
+// of the node's, as the plugin chooses among them.
 func (t *Tables) Unusable(n *Node) uint64 {
+	sick, known := t.unusable(n)
+	switch f := n.Object.Fault; {
+	case f.Why == "":
+	case known && f.GPUs != 0:
+		sick |= f.GPUs & n.all()
+	default:
+		sick = n.all()
+	}
+	return sick
+}
+
+// all is the set of a node's devices.
+func (n *Node) all() uint64 { return 1<<n.Told.GPUs - 1 }
+
+// unusable is Unusable by devices alone; known says that DRA drivers publish them.
+func (t *Tables) unusable(n *Node) (sick uint64, known bool) {
 	used, unbooked := uint64(0), 0
 	for _, p := range n.Pods {
 		used |= p.Devices
 		unbooked += p.Unbooked()
 	}
-	sick, known := t.Devices.Unusable(&n.Told, used)
-	if known {
-		return lastOf(n, sick, ^used, bits.OnesCount64(sick)+unbooked)
+	if sick, known = t.Devices.Unusable(&n.Told, used); known {
+		return lastOf(n, sick, ^used, bits.OnesCount64(sick)+unbooked), true
 	}
 	missing := min(n.Object.Missing+unbooked, n.Told.GPUs)
 	for sick = n.Sick; bits.OnesCount64(sick) > missing; {
 		sick &= sick - 1
 	}
-	return lastOf(n, lastOf(n, sick, ^used, missing), ^uint64(0), missing)
+	return lastOf(n, lastOf(n, sick, ^used, missing), ^uint64(0), missing), false
 }
 
 // lastOf adds the last devices of a node that are in a set to others, until there are so many.
