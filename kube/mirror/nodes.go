@@ -28,11 +28,8 @@ func (m *changes) nodeSeen(o *objects.Node) {
 	if o.Miscounted != "" && (n.Object == nil || n.Object.Miscounted != o.Miscounted) {
 		m.log.Warn("a node's count of evictions is 0", "node", o.Name, "why", o.Miscounted)
 	}
-	if o.Fault.Why != "" && (n.Object == nil || n.Object.Fault != o.Fault) {
-		m.log.Warn("conditions of a node say that GPUs are broken", "node", o.Name, "why", o.Fault.Why)
-	}
 	for _, bad := range []struct{ what, why string }{
-		{"cannot use a node", o.Wrong}, {"cannot drain a node", o.Undrained}, {"cannot use the positions of a node's GPUs", o.Misplaced},
+		{"cannot use a node", o.Wrong}, {"cannot drain a node", o.Undrained}, {"cannot use the positions of a node's GPUs", o.Misplaced}, {"GPUs of a node are broken", o.Fault.Why},
 	} {
 		if bad.why != "" {
 			m.log.Warn(bad.what, "node", o.Name, "why", bad.why)

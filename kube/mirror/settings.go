@@ -62,24 +62,12 @@ func (m *driver) watchLabels() {
 	if m.engine == nil {
 		return
 	}
-	if m.Topologies.NewKeys() {
-		m.newTermLevels()
+	for _, g := range m.WithNewLevels() {
+		m.relabel(g)
 	}
 	again, at := m.Topologies.Suggest(m.Now)
 	if m.acts.Wake = min(m.acts.Wake, at); again {
 		m.chooseLevels()
-	}
-}
-
-// newTermLevels has the groups considered again whose terms may be about labels that no node had.
-func (m *driver) newTermLevels() {
-	for _, g := range m.Groups {
-		for _, p := range g.Pods {
-			if len(p.Object.Terms) > 0 {
-				m.relabel(g)
-				break
-			}
-		}
 	}
 }
 

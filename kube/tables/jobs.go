@@ -151,6 +151,22 @@ func (t *Tables) SurroundingsOfRoles(g *Group) (map[*Task]*peers.Surroundings, b
 	return now, true
 }
 
+// WithNewLevels returns the groups whose terms may be about labels that nodes have since the last call, and none had before.
+func (t *Tables) WithNewLevels() (list []*Group) {
+	if !t.Topologies.NewKeys() {
+		return nil
+	}
+	for _, g := range t.Groups {
+		for _, p := range g.Pods {
+			if len(p.Object.Terms) > 0 {
+				list = append(list, g)
+				break
+			}
+		}
+	}
+	return list
+}
+
 // Misplaced says what is wrong with where a job asks to be: a level of the job, or of a term of the group's pods, that the topology does
 // not have, or a combination of GPU models; "" if nothing is.
 func (t *Tables) Misplaced(g *Group, a *translate.Attributes) string {
