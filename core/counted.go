@@ -185,23 +185,10 @@ func (lt *longTerm) turn(j *job) string {
 		}
 	}
 	if !lt.policy.byQueue() {
-		a, b := lt.indexOf(first), lt.indexOf(j)
-		if first.key.precedence != j.key.precedence || a == b {
-			return ""
-		}
-		if lt.policy.byRemaining() && first.Estimate == 0 {
-			return fmt.Sprintf("job %s is before it: it has no estimate", first.Name)
-		}
-		return fmt.Sprintf("job %s is before it: %s and %s", first.Name, lt.indexText(a), lt.indexText(b))
+		return lt.jobTurn(first, j, "")
 	}
 	x, y := lt.ledger.Rivals(first.service.Job, j.service.Job)
-	text := func(index int64) string {
-		if index == gputime.MostIndex {
-			return "infinite"
-		}
-		return fmt.Sprintf("%.2f", float64(index)/gputime.IndexOne)
-	}
-	switch a, b := lt.ledger.JobIndex(first.service.Job), lt.ledger.JobIndex(j.service.Job); {
+	switch {
 	case first == j || first.Class != j.Class:
 		return ""
 	case x != nil:
@@ -209,17 +196,42 @@ func (lt *longTerm) turn(j *job) string {
 		if lt.ledger.Dominant {
 			what = "dominant shares by weight"
 		}
-		return fmt.Sprintf("%s is before %s: %s %s and %s", x, y, what, text(lt.ledger.Index(x)), text(lt.ledger.Index(y)))
-	case lt.ledger.Dominant || first.Priority != j.Priority || a == b || j.queue.FairUsers:
+		return fmt.Sprintf("%s is before %s: %s %s and %s", x, y, what, shareText(lt.ledger.Index(x)), shareText(lt.ledger.Index(y)))
+	case lt.ledger.Dominant || j.queue.FairUsers:
 		return ""
-	default:
-		return fmt.Sprintf("job %s of the same queue is before it: indexes %s and %s", first.Name, text(a), text(b))
 	}
+	return lt.jobTurn(first, j, " of the same queue")
 }
 
-// indexText says what an index means that is not one of [LongTermFairness].
+// jobTurn says why a job comes before another one by what the two have received; "" if something else decides.
+func (lt *longTerm) jobTurn(first, j *job, which string) string {
+	a, b := lt.indexOf(first), lt.indexOf(j)
+	if first.key.precedence != j.key.precedence || a == b {
+		return ""
+	}
+	said := fmt.Sprintf("job %s%s is before it: ", first.Name, which)
+	switch o := lt.policy.jobOrder(); {
+	case lt.policy.byRemaining() && first.Estimate == 0:
+		return said + "it has no estimate"
+	case o == LongTermFairness:
+		return said + fmt.Sprintf("indexes %s and %s", shareText(a), shareText(b))
+	case o == BySubmission:
+		return said + "it was submitted earlier"
+	}
+	return said + fmt.Sprintf("%s and %s", lt.indexText(a), lt.indexText(b))
+}
+
+// shareText says what an index of a queue, or of a job under [LongTermFairness], means.
+func shareText(index int64) string {
+	if index == gputime.MostIndex {
+		return "infinite"
+	}
+	return fmt.Sprintf("%.2f", float64(index)/gputime.IndexOne)
+}
+
+// indexText says what an index means that is none of those.
 func (lt *longTerm) indexText(index int64) string {
-	switch lt.policy.Queueing.Order {
+	switch lt.policy.jobOrder() {
 	case ShortestRemaining:
 		return fmt.Sprintf("%.9g s left", Time(index).Seconds())
 	case GittinsIndex:

@@ -142,7 +142,7 @@ func (f *Fairness) level(received gputime.Amount) int {
 
 // ended learns what a job took in all.
 func (lt *longTerm) ended(j *job) {
-	if lt.ledger != nil && !j.Foreign && lt.policy.Queueing.Order == GittinsIndex {
+	if lt.ledger != nil && !j.Foreign && lt.policy.jobOrder() == GittinsIndex {
 		lt.services.learn(inMillis(j.service.Received(lt.ledger)))
 	}
 }

@@ -13,7 +13,7 @@ import (
 // even if the two changed places and the work that is lost had been its own: see [gputime.Ledger.Repairs]. The more of
 // its run is lost, the more the job must be behind: so a pod whose eviction costs much has a longer lease. What covers
 // the job must be no weaker than what covers the pod, and the pod's job must not be one that evicts it by priority. Under the other orders,
-// it may leave for one of its class and priority that comes before its job.
+// and between jobs of one queue under [Fairness].Jobs, it may leave for one of its class and priority that comes before its job.
 //
 // Such evictions end, too, as long as no lease ends: each takes a pod whose lease is over, and what starts has a new one. So in a
 // time shorter than a lease there are at most as many as pods ran when it began. Between two of them, preempt.go says why the
@@ -118,7 +118,7 @@ func (pl *planner) mayTakeAfterLease(j, v *job, n int) bool {
 	}
 
 	// 2. It comes after the job that waits, or its queue, or it, is ahead by more than the change costs.
-	if pl.policy.Queueing.Order != LongTermFairness {
+	if pl.policy.jobOrder() != LongTermFairness && (j.queue == v.queue || !pl.policy.byQueue()) {
 		return j.key.precedence == v.key.precedence && lt.indexOf(j) < lt.indexOf(v)
 	}
 	i := n

@@ -18,6 +18,9 @@ type Fairness struct {
 	// deserves, or comes before its own; under [LongTermFairness] the longer, the more of its run is lost, and the smaller the difference is.
 	// 0: none leaves for that. See lease.go.
 	Lease Time
+	// Jobs is the order of the jobs of one queue under [LongTermFairness], one of [JobOrders]: its queues still come by their indexes. The zero
+	// value is LongTermFairness, too.
+	Jobs Order
 	// HalfLife is how long it takes until what queues received and deserved counts half; 0: it counts for ever.
 	HalfLife Time
 	// Rates are what a GPU of a model counts, in thousandths; 1000 of models that are not listed.
@@ -85,6 +88,17 @@ func (p *Policy) CountsGPUTime() bool {
 	return false
 }
 
+// JobOrders are the orders that [Fairness].Jobs may have.
+var JobOrders = []Order{LongTermFairness, BySubmission, ShortestRemaining, LeastAttained, FinishTimeFairness, GittinsIndex}
+
+// jobOrder is the order of the jobs of one queue or, under orders that look at no queues, of all.
+func (p *Policy) jobOrder() Order {
+	if p.Queueing.Order == LongTermFairness {
+		return cmp.Or(p.Fairness.Jobs, LongTermFairness)
+	}
+	return p.Queueing.Order
+}
+
 // byQueue reports whether the order looks at queues first, and then at the jobs of one.
 func (p *Policy) byQueue() bool {
 	return p.Queueing.Order == LongTermFairness || p.Queueing.Order == DominantShare
@@ -92,7 +106,8 @@ func (p *Policy) byQueue() bool {
 
 // byRemaining reports whether the order looks at the estimated run time that is left.
 func (p *Policy) byRemaining() bool {
-	return p.CountsGPUTime() && (p.Queueing.Order == ShortestRemaining || p.Queueing.Order == FinishTimeFairness)
+	o := p.jobOrder()
+	return p.CountsGPUTime() && (o == ShortestRemaining || o == FinishTimeFairness)
 }
 
 // longTerm keeps the GPU time that queues and jobs have received and deserved.
@@ -219,8 +234,8 @@ func (lt *longTerm) place(j *job, p *pod, by int64) {
 // onNode reports whether the pod has GPUs of a node: it runs, or has not left yet.
 func (p *pod) onNode() bool { return p.state == podRunning || p.state == podLeaving || p.from() != nil }
 
-// before is the order of waiting jobs: by class; queues with the lowest index, at each level of the tree; priority; the lowest index
-// of jobs; submission; and arrival.
+// before is the order of waiting jobs: by class; queues with the lowest index, at each level of the tree; priority; what [longTerm.indexOf]
+// says of jobs, the least first; submission; and arrival.
 func (lt *longTerm) before(a, b *job) bool {
 	return lt.compare(a, b, a.service.index, b.service.index) < 0
 }
@@ -238,9 +253,11 @@ func (lt *longTerm) compare(a, b *job, ofA, ofB int64) int {
 // indexOf returns by what a job is ordered now among others of its precedence: the least first.
 func (lt *longTerm) indexOf(j *job) int64 {
 	f := &lt.policy.Fairness
-	switch lt.policy.Queueing.Order {
+	switch lt.policy.jobOrder() {
 	case DominantShare:
 		return 0
+	case BySubmission:
+		return int64(j.key.submit)
 	case ShortestRemaining:
 		return int64(lt.remaining(j))
 	case LeastAttained:
@@ -275,7 +292,8 @@ func (lt *longTerm) allUnits(j *job) int64 {
 // moves reports whether the index of a job may change while it waits: if it has received something or, under [FinishTimeFairness], and
 // under [GittinsIndex] if the distribution is learned, whatever it has.
 func (lt *longTerm) moves(j *job) bool {
-	return lt.policy.Queueing.Order == FinishTimeFairness || lt.policy.Queueing.Order == GittinsIndex && !lt.services.given || j.service.Served(lt.ledger)
+	o := lt.policy.jobOrder()
+	return o == FinishTimeFairness || o == GittinsIndex && !lt.services.given || j.service.Served(lt.ledger)
 }
 
 // enqueued notes the index of a job that is about to be put into its class's heap.

@@ -125,8 +125,8 @@ const (
 	// arrival, whatever the size.
 	BySubmission
 	// LongTermFairness is by class, then by how much of the GPU time that it deserved the queue has received, at each
-	// level of the tree, the least first (by name if they are equal), by priority, by how much the job has received of its part, by
-	// submission time and number of arrival (ASTRAEA): see [Fairness]. It decides which jobs start first; which of them are within
+	// level of the tree, the least first (by name if they are equal), by priority, by how much the job has received of its part, or
+	// by [Fairness].Jobs, by submission time and number of arrival (ASTRAEA): see [Fairness]. It decides which jobs start first; which of them are within
 	// quota, and who evicts whom, is decided as by BySubmission. No job is evicted for the first one. Under StrictFIFO, it is
 	// BySubmission.
 	LongTermFairness

@@ -81,6 +81,9 @@ func randomPolicy(rt *rapid.T) core.Policy {
 		if p.Room.MaxMoves > 0 {
 			p.Fairness.Lease = core.Time(p.Room.MaxMoves) * 2 * core.Second // 6 or 40 s
 		}
+		if p.Defrag.Partition != 0 {
+			p.Fairness.Jobs = core.JobOrders[int(p.Defrag.Partition-2)*3+int(p.Defrag.Restarts)]
+		}
 	}
 	if p.Queueing.Order == core.ByPriority && p.Room.AssumedWait == 5*core.Second {
 		p.Queueing.Order, p.Fairness.Lease = core.ShortestRemaining, 5*core.Second

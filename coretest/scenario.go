@@ -233,6 +233,9 @@ func readPolicy(l *line) core.Config {
 	}
 	p.Queueing.Order = core.Order(l.oneOf("order", []string{"priority", "estimate", "submission", "longterm", "gputime", "remaining", "attained", "finish", "dominant", "gittins"}, int(p.Queueing.Order)))
 	p.Fairness.Lease = l.time("lease", p.Fairness.Lease)
+	if i := l.oneOf("jobs", []string{"longterm", "submission", "remaining", "attained", "finish", "gittins"}, -1); i >= 0 {
+		p.Fairness.Jobs = core.JobOrders[i]
+	}
 	for i, w := range l.list("attained") {
 		if i == 0 {
 			p.Fairness.Levels = nil

@@ -372,6 +372,14 @@ func (w *Twin) compareServed(a, b *job) int {
 		cmp.Compare(a.ordered, b.ordered), cmp.Compare(a.number, b.number))
 }
 
+// jobOrder is the order of the jobs of one queue or, under orders that look at no queues, of all.
+func (w *Twin) jobOrder() core.Order {
+	if o := w.policy.Fairness.Jobs; o != 0 && w.policy.Queueing.Order == core.LongTermFairness {
+		return o
+	}
+	return w.policy.Queueing.Order
+}
+
 // byQueue reports whether the order looks at queues first.
 func (w *Twin) byQueue() bool {
 	return w.policy.Queueing.Order == core.LongTermFairness || w.policy.Queueing.Order == core.DominantShare
@@ -422,17 +430,20 @@ func (w *Twin) weightOf(account string) int64 {
 // indexOfJob returns by what a job is ordered among those of its priority.
 func (w *Twin) indexOfJob(j *job, r rates) *big.Int {
 	received, deserved := &j.served.received, &j.served.deserved
-	if w.policy.Queueing.Order == core.LongTermFairness {
+	if w.jobOrder() == core.BySubmission {
+		return big.NewInt(int64(j.ordered))
+	}
+	if w.jobOrder() == core.LongTermFairness {
 		return big.NewInt(w.indexOf(received, deserved, w.heldBy(j), r.jobs[j]))
 	}
-	if w.policy.Queueing.Order == core.DominantShare {
+	if w.jobOrder() == core.DominantShare {
 		return new(big.Int)
 	}
-	if w.policy.Queueing.Order == core.GittinsIndex {
+	if w.jobOrder() == core.GittinsIndex {
 		level, rank := w.gittins(received)
 		return new(big.Int).Add(new(big.Int).Lsh(big.NewInt(level), 60), rank)
 	}
-	if w.policy.Queueing.Order == core.LeastAttained {
+	if w.jobOrder() == core.LeastAttained {
 		if len(w.policy.Fairness.Levels) == 0 {
 			attained := new(big.Int).Div(received, big.NewInt(1_000_000_000)) // GPU-microseconds
 			if attained.BitLen() > 63 {
@@ -460,7 +471,7 @@ func (w *Twin) indexOfJob(j *job, r rates) *big.Int {
 			left = j.expected - core.Time(ran.Int64())
 		}
 	}
-	if w.policy.Queueing.Order == core.ShortestRemaining {
+	if w.jobOrder() == core.ShortestRemaining {
 		return big.NewInt(int64(left))
 	}
 	return big.NewInt(indexAfter(product(all, j.expected), deserved, 0, r.jobs[j], left))
@@ -527,10 +538,13 @@ func (w *Twin) gittins(received *big.Int) (level int64, rank *big.Int) {
 // comesAfter reports whether a job that runs may leave after its lease for one that waits: as that is worth what is lost, or as it comes after that one,
 // of its class and priority.
 func (w *Twin) comesAfter(j, f *job, d *core.Decision, now core.Time) bool {
-	if w.policy.Queueing.Order == core.LongTermFairness {
+	if w.jobOrder() == core.LongTermFairness || w.byQueue() && f.Queue != j.Queue {
 		return w.outweighed(f, j, d, now)
 	}
 	r := w.rates()
+	if w.jobOrder() == core.BySubmission && (f.unordered || j.unordered) {
+		return f.Class == j.Class && f.Priority == j.Priority // the twin does not know which comes first
+	}
 	return f.Class == j.Class && f.Priority == j.Priority && w.indexOfJob(f, r).Cmp(w.indexOfJob(j, r)) < 0
 }
 

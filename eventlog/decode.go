@@ -204,6 +204,8 @@ func checkHeader(h *Header) *workload.Error {
 		return wrong("policy.queueing.mode", "a number, at most %d, found %d", core.Backfill, uint8(p.Queueing.Mode))
 	case int(p.Queueing.Order) >= len(core.Orders):
 		return wrong("policy.queueing.order", "a number, at most %d, found %d", len(core.Orders)-1, uint8(p.Queueing.Order))
+	case int(p.Fairness.Jobs) >= len(core.Orders):
+		return wrong("policy.fairness.jobs", "a number, at most %d, found %d", len(core.Orders)-1, uint8(p.Fairness.Jobs))
 	}
 	if p.Models > core.LeastWanted {
 		return wrong("policy.models", "a number, at most %d, found %d", core.LeastWanted, uint8(p.Models))

@@ -102,12 +102,13 @@ type Rules struct {
 	EvictGrace float64 `json:"evict_grace_s"`
 }
 
-// LongTermRules are those of the order LongTermFairness: the half-life in seconds, 0 for none; how far an index looks ahead; and
-// what a GPU of a model counts, 1 where it is not listed.
+// LongTermRules are those of the order LongTermFairness: the half-life in seconds, 0 for none; how far an index looks ahead; what
+// a GPU of a model counts, 1 where it is not listed; and the order of the jobs of one queue, empty if it is the same.
 type LongTermRules struct {
 	HalfLife float64            `json:"half_life_s"`
 	Horizon  float64            `json:"horizon_s"`
 	Rates    map[string]float64 `json:"rates,omitempty"`
+	Jobs     string             `json:"jobs,omitempty"`
 }
 
 // longTerm returns the rules of the order; nil under another one.
@@ -116,6 +117,9 @@ func longTerm(p *core.Policy) *LongTermRules {
 		return nil
 	}
 	r := &LongTermRules{HalfLife: p.Fairness.HalfLife.Seconds(), Horizon: p.Fairness.Horizon().Seconds(), Rates: map[string]float64{}}
+	if o := p.Fairness.Jobs; o != 0 && o != core.LongTermFairness {
+		r.Jobs = o.String()
+	}
 	for _, m := range p.Fairness.Rates {
 		r.Rates[m.Model] = float64(m.Rate) / 1000
 	}

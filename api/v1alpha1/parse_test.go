@@ -40,7 +40,7 @@ spec:
   cpuOnly: {placement: LeastHarm, reserve: 0.5, gpuJobsUse: 0.25}
   zone: {label: zone/inference, value: "yes", exclusive: true}
   preemption: {priority: Queue, protectedQueues: [prod], reclaim: true, backfill: false, minRuntime: 600, budget: 4, interval: 7d}
-  fairness: {lease: 20m, halfLife: 7d, rates: [{model: H800, rate: 2.5}, {model: T4, rate: 0.25}], levels: [5h, 2d], distribution: [10m, 4h]}
+  fairness: {lease: 20m, jobs: LeastAttained, halfLife: 7d, rates: [{model: H800, rate: 2.5}, {model: T4, rate: 0.25}], levels: [5h, 2d], distribution: [10m, 4h]}
   requeue: {backoff: 1.5s, maxBackoff: 2m, staleGrace: 60s, timestamp: Eviction}
   defragmentation: {every: 6h, restarts: LP, maxLost: 10m, maxMoves: 9, maxGPUHours: 2, moveTime: 30s}
 `
@@ -52,7 +52,7 @@ spec:
 		CPUOnly:   core.CPUOnly{Strategy: &leastHarm, Reserve: 500, GPUUse: 250},
 		Zone:      core.Zone{Key: "zone/inference", Value: "yes", Exclusive: true},
 		Preempt:   core.Preempt{Priority: core.InQueue, ProtectedQueues: []string{"prod"}, Reclaim: true, MinRuntime: 600 * core.Second, Budget: 4, Interval: 7 * 86400 * core.Second},
-		Fairness:  core.Fairness{Lease: 1200 * core.Second, HalfLife: 7 * 86400 * core.Second, Rates: []core.ModelRate{{Model: "H800", Rate: 2500}, {Model: "T4", Rate: 250}}, Levels: []core.Time{5 * 3600 * core.Second, 2 * 86400 * core.Second}, Distribution: []core.Time{600 * core.Second, 4 * 3600 * core.Second}},
+		Fairness:  core.Fairness{Lease: 1200 * core.Second, Jobs: core.LeastAttained, HalfLife: 7 * 86400 * core.Second, Rates: []core.ModelRate{{Model: "H800", Rate: 2500}, {Model: "T4", Rate: 250}}, Levels: []core.Time{5 * 3600 * core.Second, 2 * 86400 * core.Second}, Distribution: []core.Time{600 * core.Second, 4 * 3600 * core.Second}},
 		Requeue:   core.RequeuePolicy{Backoff: 3 * core.Second / 2, MaxBackoff: 120 * core.Second, StaleGrace: 60 * core.Second, Timestamp: core.EvictionTime},
 		Defrag: core.Defrag{
 			Every: 6 * 3600 * core.Second, Restarts: core.LPRestarts, MaxLost: 600 * core.Second,
@@ -127,6 +127,7 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 			`p.yaml:1: packing: no preemption, lease, room or defragmentation beside it, as those count on GPUs that one job has; found some`},
 		{"packing without memory", "packing: {enabled: true}\n", `p.yaml:1: packing: the memory of a GPU, above 0 MiB; found 0`},
 		{"lease too short", "fairness:\n  lease: 30s\n", `p.yaml:2: fairness.lease: at least 1m, or 0; found 30s`},
+		{"an order that is none of jobs", "fairness:\n  jobs: DominantShare\n", `p.yaml:2: fairness.jobs: one of LongTermFairness, Submission, ShortestRemaining, LeastAttained, FinishTimeFairness, GittinsIndex; found "DominantShare"`},
 		{"half-life too short", "fairness:\n  halfLife: 10m\n", `p.yaml:2: fairness.halfLife: at least 1h, or 0; found 10m`},
 		{"rate too small", "fairness:\n  rates: [{model: T4, rate: 0}]\n", `p.yaml:2: fairness.rates[0].rate: a number from 0.001 to 1000; found 0`},
 		{"levels that fall", "fairness:\n  levels: [2h, 90m]\n", `p.yaml:2: fairness.levels: GPU times above 0, each greater than the one before; found 1h30m`},

@@ -291,6 +291,9 @@ type Fairness struct {
 	// Lease is how long a pod, or a gang, runs at least before it is evicted for a job that has received less of what it
 	// deserves, or that comes before it in one of the other orders. 0 means that none is.
 	Lease *Duration `json:"lease,omitempty"`
+	// Jobs is the order of the jobs of one queue under the order LongTermFairness. Queues still take turns by what they received.
+	// Default: LongTermFairness, by what the jobs received of what they deserved.
+	Jobs *JobOrder `json:"jobs,omitempty"`
 	// HalfLife is the time after which what queues received and deserved counts half. 0 means that it counts for ever.
 	HalfLife *Duration `json:"halfLife,omitempty"`
 	// Rates are what a GPU of a model counts; one of a model that is not listed counts 1.
@@ -311,6 +314,20 @@ type Fairness struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1000
 	Distribution []Duration `json:"distribution,omitempty"`
+}
+
+// JobOrder is LongTermFairness, Submission, ShortestRemaining, LeastAttained, FinishTimeFairness or GittinsIndex.
+//
+// +kubebuilder:validation:Enum=LongTermFairness;Submission;ShortestRemaining;LeastAttained;FinishTimeFairness;GittinsIndex
+type JobOrder string
+
+// Values lists the orders, as [core.JobOrders] does.
+func (JobOrder) Values() []string {
+	var names []string
+	for _, o := range core.JobOrders {
+		names = append(names, o.String())
+	}
+	return names
 }
 
 // ModelRate is what a GPU of a model counts.
@@ -635,6 +652,9 @@ func (s *Spot) apply(p *core.Spot) {
 
 func (f *Fairness) apply(p *core.Fairness) {
 	setTime(&p.Lease, f.Lease)
+	if f.Jobs != nil {
+		p.Jobs = core.JobOrders[index(f.Jobs.Values(), string(*f.Jobs))]
+	}
 	setTime(&p.HalfLife, f.HalfLife)
 	if len(f.Rates) > 0 {
 		p.Rates = nil

@@ -112,6 +112,11 @@ func (in *Fairness) DeepCopyInto(out *Fairness) {
 		*out = new(Duration)
 		**out = **in
 	}
+	if in.Jobs != nil {
+		in, out := &in.Jobs, &out.Jobs
+		*out = new(JobOrder)
+		**out = **in
+	}
 	if in.HalfLife != nil {
 		in, out := &in.HalfLife, &out.HalfLife
 		*out = new(Duration)

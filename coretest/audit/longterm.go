@@ -9,13 +9,14 @@ import (
 
 // This file checks the order of starts under the order LongTermFairness: that no job starts in a place that another one could have
 // had whose queue had received less of what it deserved. It knows this of a job that differs only in its queue and its
-// submission, starts pod by pod, and has not run yet. Amounts are in floating point, in GPU-seconds: who is ahead by little is not reported.
+// submission, starts pod by pod, and has not run yet. Of two jobs of one queue it knows this only under some orders of jobs. Amounts are in floating point, in GPU-seconds: who is ahead by little is not reported.
 
 // longTermRules are those of the order.
 type longTermRules struct {
 	HalfLife float64            `json:"half_life_s"`
 	Horizon  float64            `json:"horizon_s"`
 	Rates    map[string]float64 `json:"rates"` // 1 of models that are not listed
+	Jobs     string             `json:"jobs"`  // the order of the jobs of one queue; empty is that of the queues
 }
 
 // leastAhead is by how much indexes differ at least, in each and as a part of one.
@@ -278,12 +279,24 @@ func (f *inTime) starts(j *job, d *decision) {
 						d.pod, seconds(d.t), o.name, x.name, of, y.name, than)})
 					return
 				}
-			case o.rank.priority > j.rank.priority || o.rank.priority == j.rank.priority && (!first || o.submit < j.submit):
+			case o.rank.priority > j.rank.priority || o.rank.priority == j.rank.priority && f.comesBefore(o, j, first):
 				f.doubts = append(f.doubts, doubt{d.t, fmt.Sprintf("%s starts at %s, where job %s of its queue could, which comes before it", d.pod, seconds(d.t), o.name)})
 				return
 			}
 		}
 	}
+}
+
+// comesBefore reports whether a job that has not run surely comes before one of its queue that starts, for the first time or not. What jobs are
+// estimated to take, and what others took, is not known here.
+func (f *inTime) comesBefore(o, j *job, first bool) bool {
+	switch f.rules.Jobs {
+	case "":
+		return !first || o.submit < j.submit
+	case "Submission", "LeastAttained": // by its level, one that has run may come before it
+		return o.submit < j.submit
+	}
+	return false
 }
 
 // rivals are the accounts above two jobs that are compared: those beside each other; nil if the jobs are of one queue.

@@ -245,6 +245,12 @@ a3,w,a,training,HP,0,false,1,1000,1000,1024,,0.5,1000,completed,0,false,,
 	} {
 		check(t, inTime, queues, jobs, script, want)
 	}
+	for jobOrder, want := range map[string]string{"Submission": Turn, "LeastAttained": Turn, "FinishTimeFairness": ""} {
+		inTime := &metrics.Rules{LongTerm: &metrics.LongTermRules{Horizon: 900, Jobs: jobOrder}, EvictGrace: 5}
+		check(t, inTime, queues, jobs, "1 bind a1-0 a0 0\n1 bind b1-0 a0 1\n1 bind b2-0 a1 0\n9 bind a3-0 a0 2", want)       // a2 was submitted first
+		check(t, inTime, queues, jobs, "1 bind a1-0 a0 0\n1 bind b1-0 a0 1\n5 release a1-0 node_lost\n9 bind a1-0 a0 0", "") // before a2
+		check(t, inTime, queues, jobs, "1 bind a1-0 a0 0\n1 bind a2-0 a0 1\n9 bind b1-0 a0 2", Turn)                         // queues still take turns
+	}
 	check(t, &metrics.Rules{}, queues, jobs, "1 bind a1-0 a0 0\n1 bind a2-0 a0 1\n9 bind b1-0 a0 2", "")
 	owns := []core.Queue{{Name: "a", Weight: 1, Quota: []core.Quota{{Model: "A", Nominal: 8000}}}, {Name: "b", Weight: 1}}
 	check(t, inTime, owns, jobs, "1 bind a1-0 a0 0\n1 bind a2-0 a0 1\n9 bind b1-0 a0 2", "") // quota comes first
