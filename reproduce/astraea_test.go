@@ -30,7 +30,7 @@ func TestAstraea(t *testing.T) {
 		t.Fatal(err)
 	}
 	table := fairTable(arms, "here")
-	if len(table.Rows) != 10 || len(table.Notes) != 2*(3+len(fairLeases))+3 {
+	if len(table.Rows) != 12 || len(table.Notes) != 2*(3+len(fairJobs)+len(fairLeases))+3 {
 		t.Errorf("%d rows, %d notes", len(table.Rows), len(table.Notes))
 	}
 	for _, r := range table.Rows {
