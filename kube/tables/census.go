@@ -35,9 +35,18 @@ func (c *Census) NotePod(p *Pod) {
 	}
 }
 
-// Stats brings the census up to date and returns its figures. It costs a look at the pods
-// of what changed since the last call.
+// Stats brings the census up to date and returns its figures.
 func (c *Census) Stats() stats.Stats {
+	c.Count()
+	st := c.sums.Stats(c.of.Queues.Told)
+	st.Seen = c.of.Seen
+	return st
+}
+
+// Count brings the census up to date. It costs a look at the pods of what changed since the
+// last call. What has changed is kept until then, also groups that are gone: so it has to be
+// called from time to time, whether anybody asks for the figures or not.
+func (c *Census) Count() {
 	for n := range c.changedNodes {
 		c.sums.AddNode(&n.Counted, -1)
 		n.Counted = c.of.CountNode(n)
@@ -50,7 +59,7 @@ func (c *Census) Stats() stats.Stats {
 		c.sums.AddGroup(&g.Counted, 1)
 	}
 	clear(c.changedGroups)
-	st := c.sums.Stats(c.of.Queues.Told)
-	st.Seen = c.of.Seen
-	return st
 }
+
+// Pending is how many nodes and groups have changed since the last count.
+func (c *Census) Pending() int { return len(c.changedNodes) + len(c.changedGroups) }
