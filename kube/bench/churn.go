@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -38,6 +37,8 @@ type Churn struct {
 // Window is what was seen of a churn in a time.
 type Window struct {
 	Created, Bound, Ended int
+	// Failed are the requests of the measurement that failed.
+	Failed int
 	// Waits are the times from the answer to a pod's creation until a watch saw its
 	// binding, of the pods that were bound in this time, ascending.
 	Waits []time.Duration
@@ -64,7 +65,6 @@ type Churning struct {
 	window  Window
 	created map[string]time.Time // the pods that are not bound, by name
 	there   int
-	err     error
 }
 
 // Start starts a churn; Stop ends it.
@@ -112,7 +112,10 @@ func (c *Cluster) Start(ctx context.Context, churn Churn) (*Churning, error) {
 				case i := <-arrivals:
 					r.create(ctx, rng, i)
 				case name := <-r.over:
-					r.fail(ctx, r.cluster.remove(ctx, r.churn.Namespace, name))
+					if err := r.cluster.remove(ctx, r.churn.Namespace, name); err != nil && ctx.Err() == nil {
+						r.failed()
+						time.AfterFunc(time.Second, func() { r.over <- name })
+					}
 				}
 			}
 		})
@@ -174,7 +177,10 @@ func (r *Churning) create(ctx context.Context, rng *rand.Rand, i int) {
 		}
 	}
 	_, err := r.cluster.client.CoreV1().Pods(r.churn.Namespace).Create(ctx, p, metav1.CreateOptions{})
-	if r.fail(ctx, err); err != nil {
+	if err != nil {
+		if ctx.Err() == nil {
+			r.failed()
+		}
 		return
 	}
 	r.mu.Lock()
@@ -252,24 +258,21 @@ func (c *Cluster) remove(ctx context.Context, namespace, name string) error {
 	return err
 }
 
-func (r *Churning) fail(ctx context.Context, err error) {
-	if err == nil || ctx.Err() != nil {
-		return
-	}
+// failed counts a request that failed: an API server with much to do refuses some.
+func (r *Churning) failed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.err = errors.Join(r.err, err)
-	r.stop()
+	r.window.Failed++
 }
 
 // Cut returns what was seen since the last cut, and how many pods are there and how many
 // of these are not bound.
-func (r *Churning) Cut() (w Window, there, waiting int, err error) {
+func (r *Churning) Cut() (w Window, there, waiting int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w, r.window = r.window, Window{}
 	slices.Sort(w.Waits)
-	return w, r.there, len(r.created), r.err
+	return w, r.there, len(r.created)
 }
 
 // StopArrivals ends the arrivals: pods that are there go on, and are deleted when they end.

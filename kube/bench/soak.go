@@ -25,6 +25,8 @@ type Row struct {
 	// Pods of the churn are there, of which Waiting are not bound.
 	Pods    int `json:"pods"`
 	Waiting int `json:"waiting"`
+	// Failed are requests of the measurement that the API server refused, or did not answer.
+	Failed int `json:"failed"`
 	// CPU is the share of a core that the scheduler used in the window.
 	CPU float64 `json:"cpu"`
 	// Live and Resident are of the scheduler, in MiB: see [Usage].
@@ -35,14 +37,14 @@ type Row struct {
 
 // WriteRowHeader writes the header of a table of rows.
 func WriteRowHeader(w io.Writer) {
-	fmt.Fprintf(w, "%7s %-16s %8s %7s %8s %8s %8s %7s %7s %5s %8s %8s %10s\n",
-		"TIME", "PHASE", "BOUND", "PODS/S", "P50", "P99", "MAX", "PODS", "WAITING", "CPU", "HEAP", "RESIDENT", "GOROUTINES")
+	fmt.Fprintf(w, "%7s %-16s %8s %7s %8s %8s %8s %7s %7s %6s %5s %8s %8s %10s\n",
+		"TIME", "PHASE", "BOUND", "PODS/S", "P50", "P99", "MAX", "PODS", "WAITING", "FAILED", "CPU", "HEAP", "RESIDENT", "GOROUTINES")
 }
 
 // Write writes the row as a line of the table.
 func (r *Row) Write(w io.Writer) {
-	fmt.Fprintf(w, "%6.0fs %-16s %8d %7.1f %7.3fs %7.3fs %7.3fs %7d %7d %4.0f%% %5.0fMiB %5.0fMiB %10d\n",
-		r.At, r.Phase, r.Bound, r.Rate, r.P50, r.P99, r.Max, r.Pods, r.Waiting, 100*r.CPU, r.Live, r.Resident, r.Goroutines)
+	fmt.Fprintf(w, "%6.0fs %-16s %8d %7.1f %7.3fs %7.3fs %7.3fs %7d %7d %6d %4.0f%% %5.0fMiB %5.0fMiB %10d\n",
+		r.At, r.Phase, r.Bound, r.Rate, r.P50, r.P99, r.Max, r.Pods, r.Waiting, r.Failed, 100*r.CPU, r.Live, r.Resident, r.Goroutines)
 }
 
 // Soak is a measurement of a scheduler over time.
@@ -157,10 +159,7 @@ func (r *soaking) rest(ctx context.Context) error {
 
 // tell tells the row of the window that ends now.
 func (r *soaking) tell(ctx context.Context, phase string) error {
-	w, there, waiting, err := r.churning.Cut()
-	if err != nil {
-		return err
-	}
+	w, there, waiting := r.churning.Cut()
 	u, err := r.process.Usage(ctx)
 	if err != nil {
 		return err
@@ -169,7 +168,7 @@ func (r *soaking) tell(ctx context.Context, phase string) error {
 	span := now.Sub(r.last).Seconds()
 	row := &Row{
 		At: now.Sub(r.began).Seconds(), Phase: phase, Bound: w.Bound, Rate: float64(w.Bound) / span,
-		P50: w.Quantile(0.5).Seconds(), P99: w.Quantile(0.99).Seconds(), Max: w.Quantile(1).Seconds(), Pods: there, Waiting: waiting,
+		P50: w.Quantile(0.5).Seconds(), P99: w.Quantile(0.99).Seconds(), Max: w.Quantile(1).Seconds(), Pods: there, Waiting: waiting, Failed: w.Failed,
 		CPU: (u.CPU - r.before.CPU) / span, Live: u.Live / (1 << 20), Resident: u.Resident / (1 << 20), Goroutines: u.Goroutines,
 	}
 	r.last, r.before = now, u

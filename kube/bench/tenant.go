@@ -3,8 +3,10 @@ package bench
 import (
 	"context"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
@@ -43,8 +45,13 @@ func (c *Cluster) Lay(ctx context.Context, b Burden, namespace, queue string) er
 	create := func(ctx context.Context, i int, change func(*v1.Pod)) (*v1.Pod, error) {
 		p := newPod(namespace, fmt.Sprintf("t-%09d", i), queue, 8)
 		change(p)
-		_, err := c.client.CoreV1().Pods(namespace).Create(ctx, p, metav1.CreateOptions{})
-		return p, err
+		return p, patiently(ctx, func() error {
+			_, err := c.client.CoreV1().Pods(namespace).Create(ctx, p, metav1.CreateOptions{})
+			if apierrors.IsAlreadyExists(err) { // an attempt before, whose answer was lost
+				return nil
+			}
+			return err
+		})
 	}
 	switch b.What {
 	case Pods:
@@ -83,10 +90,25 @@ func (c *Cluster) Lay(ctx context.Context, b Burden, namespace, queue string) er
 			if err != nil {
 				return err
 			}
-			return c.remove(ctx, namespace, p.Name)
+			return patiently(ctx, func() error { return c.remove(ctx, namespace, p.Name) })
 		})
 	}
 	return fmt.Errorf("burden %q is not known", b.What)
+}
+
+// patiently sends a request again that failed, for up to a minute: an API server with much
+// to do refuses some.
+func patiently(ctx context.Context, do func() error) error {
+	for end := time.Now().Add(time.Minute); ; {
+		err := do()
+		if err == nil || ctx.Err() != nil || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
 }
 
 // Lift deletes all pods of a namespace, and waits until they are gone.
@@ -97,7 +119,7 @@ func (c *Cluster) Lift(ctx context.Context, namespace string) error {
 			return err
 		}
 		err = c.each(ctx, len(list.Items), func(ctx context.Context, i int) error {
-			return c.remove(ctx, namespace, list.Items[i].Name)
+			return patiently(ctx, func() error { return c.remove(ctx, namespace, list.Items[i].Name) })
 		})
 		if err != nil {
 			return err
