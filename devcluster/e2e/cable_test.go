@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,7 +20,6 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
-	"github.com/muster-sched/muster/kube"
 )
 
 // cable is what is between a scheduler and the API server. It may be cut, and
@@ -34,7 +32,8 @@ type cable struct {
 
 	mu     sync.Mutex
 	rng    *rand.Rand
-	counts map[string]int // what happened how often
+	counts map[string]int    // what happened how often
+	note   func(what string) // is told what happens; may be nil
 }
 
 // wrap makes a transport go through the cable.
@@ -105,8 +104,16 @@ func (c *cable) roll(r *http.Request) (what string, pause time.Duration) {
 	if what == "answer lost" && isWatch(r) || what == "409" && r.Method == http.MethodGet {
 		what = "lost"
 	}
-	c.counts[what]++
+	c.happens(what)
 	return what, time.Duration(c.rng.IntN(300)) * time.Millisecond
+}
+
+// happens counts what happens to a request; mu is held.
+func (c *cable) happens(what string) {
+	c.counts[what]++
+	if c.note != nil {
+		c.note(what)
+	}
 }
 
 func isWatch(r *http.Request) bool { return r.URL.Query().Has("watch") }
@@ -127,7 +134,7 @@ func (b *watchBody) Read(p []byte) (int, error) {
 		b.cable.mu.Lock()
 		breaks := b.cable.rng.Int64N(10_000) < bad
 		if breaks {
-			b.cable.counts["watch"]++
+			b.cable.happens("watch")
 		}
 		b.cable.mu.Unlock()
 		if breaks {
@@ -161,59 +168,6 @@ func (l *leaps) now() time.Time {
 		l.offset = time.Duration(l.rng.Int64N(int64(2*time.Hour))) - time.Hour
 	}
 	return time.Now().Add(l.offset)
-}
-
-// With a bad cable and a clock that jumps, under a load that comes and goes, and
-// with restarts, everything is bound in the end, nothing twice.
-func TestChaos(t *testing.T) {
-	happened := map[string]int{}
-	for seed := range uint64(3) {
-		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			c := begin(t)
-			rng := rand.New(rand.NewPCG(seed, 0))
-			bad := &cable{rng: rand.New(rand.NewPCG(seed, 1)), counts: map[string]int{}}
-			bad.bad.Store(300)
-			clock := &leaps{rng: rand.New(rand.NewPCG(seed, 2))}
-			seen := c.watch()
-			c.nodesNamed("n", c.load(rng, 1)+4)
-			chaotic := func(k *kube.Config) {
-				k.API = throughCable(k.API, bad)
-				k.Now = clock.now
-			}
-			// A scheduler that ends, for it could not reach the API at the start or
-			// has lost it, is started again as the kubelet does.
-			runs := func(done func() error) func() error {
-				c.start(chaotic)
-				return func() error {
-					select {
-					case <-c.scheduler.ended:
-						c.start(chaotic)
-					default:
-					}
-					return done()
-				}
-			}
-			for round := range 4 {
-				c.until("some is done", runs(func() error { return c.bindings(round) }))
-				c.churn(rng, round)
-				c.scheduler.stop()
-				c.auditNodes()
-			}
-			c.until("all pods are bound", runs(func() error { return c.bindings(10) }))
-			seen.stayed(t)
-			bad.mu.Lock()
-			defer bad.mu.Unlock()
-			for what, n := range bad.counts {
-				happened[what] += n
-			}
-		})
-	}
-	t.Logf("what happened: %v", happened)
-	for _, what := range append(mishaps, "watch") {
-		if happened[what] == 0 {
-			t.Errorf("%q never happened", what)
-		}
-	}
 }
 
 // bindings returns an error until so many tenths of the pods are bound.
@@ -306,31 +260,4 @@ func (p *process) interrupt() {
 	if <-p.ended; p.err != nil {
 		p.Errorf("an interrupted scheduler ended with %v", p.err)
 	}
-}
-
-// A scheduler that is killed over and over under load, as by the kernel, leaves
-// nothing half done that the next one would not see.
-func TestKilled(t *testing.T) {
-	c := begin(t)
-	rng := rand.New(rand.NewPCG(3, 3))
-	seen := c.watch()
-	c.nodesNamed("n", c.load(rng, 3)+8)
-	for round := range 8 {
-		p := c.process()
-		before := seen.bindings()
-		wanted := before + 1 + rng.IntN(20) // at any moment, which is after so many bindings
-		c.until("some more is bound", func() error {
-			if n := seen.bindings(); n < wanted && c.bindings(10) != nil {
-				return fmt.Errorf("%d are, %d were", n, before)
-			}
-			return nil
-		})
-		p.kill()
-		c.auditNodes()
-		c.churn(rng, round)
-	}
-	p := c.process()
-	defer p.interrupt()
-	c.allBound()
-	seen.stayed(t)
 }

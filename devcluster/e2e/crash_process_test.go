@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -51,7 +52,7 @@ func runScheduler(text string) int {
 	var c crashing
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	fail := func(err error) int {
-		log.Error("the scheduler ends", "error", err)
+		log.Error(theEnd, "error", err)
 		return 1
 	}
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
@@ -71,6 +72,7 @@ func runScheduler(text string) int {
 	config.API.WarningHandler = rest.NoWarnings{}
 	if c.Bad > 0 {
 		bad := &cable{rng: rand.New(rand.NewPCG(c.Seed[0], c.Seed[1])), counts: map[string]int{}}
+		bad.note = func(what string) { fmt.Fprintln(os.Stderr, mishapPrefix+what) }
 		bad.bad.Store(c.Bad)
 		config.API.Wrap(bad.wrap)
 	}
@@ -236,14 +238,18 @@ func (a *instances) haunt(ctx context.Context, i *instance, p *haunted, storm bo
 			rest(time.Duration(math.MaxInt64))
 			return
 		}
-		if i.rng.IntN(2) == 0 { // often it is to be one that decides
+		// Most do not live long: they are killed while they list, or acquire a lease. The others
+		// are to decide first.
+		most := 300 * time.Millisecond
+		if i.rng.IntN(3) == 0 {
+			most = 3 * time.Second
 			for k := 0; k < 300 && !p.decides(); k++ {
 				if !rest(10 * time.Millisecond) {
 					return
 				}
 			}
 		}
-		if !rest(instant(i.rng, 3*time.Second)) {
+		if !rest(instant(i.rng, most)) {
 			return
 		}
 		switch roll := i.rng.IntN(20); {
@@ -303,8 +309,14 @@ func (a *instances) signal(p *haunted, s syscall.Signal) {
 // decides reports whether a process has said that it decides on something.
 func (p *haunted) decides() bool { return p.took.Load() }
 
+// mishapPrefix begins the lines of a process about what happened to its requests.
+const mishapPrefix = "mishap: "
+
+// theEnd is what a process says when it cannot go on.
+const theEnd = "the scheduler ends"
+
 // mayEnd are errors with which a process may end by itself: the kubelet starts it again.
-var mayEnd = []string{"another instance has taken the lease", "the API server does not answer", "the lease"}
+var mayEnd = []string{"another instance has taken the lease", "the API server does not answer"}
 
 // close reads what a process said that has ended.
 func (p *haunted) close(a *instances) {
@@ -315,6 +327,9 @@ func (p *haunted) close(a *instances) {
 		}
 	}
 	for line := range strings.Lines(text) {
+		if what, ok := strings.CutPrefix(strings.TrimSpace(line), mishapPrefix); ok {
+			a.count("request: " + what)
+		}
 		for _, fault := range []string{"the engine refused an event", "cannot rebuild the engine", "is forbidden", "panic", "fatal error"} {
 			if strings.Contains(line, fault) && !strings.Contains(line, "these counts are lost when the scheduler ends") {
 				a.find("process %s said: %s", p.name, strings.TrimSpace(line))
@@ -326,20 +341,21 @@ func (p *haunted) close(a *instances) {
 	}
 	if !p.asked && p.ProcessState.ExitCode() != -1 {
 		a.count("ended by itself")
-		last := lastLine(text)
-		ok := false
-		for _, why := range mayEnd {
-			ok = ok || strings.Contains(last, why)
-		}
-		if !ok {
-			a.find("process %s ended by itself with %v: %s", p.name, p.ProcessState, last)
+		if why := reason(text); !slices.ContainsFunc(mayEnd, func(may string) bool { return strings.Contains(why, may) }) {
+			a.find("process %s ended by itself with %v: %s", p.name, p.ProcessState, why)
 		}
 	}
 }
 
-func lastLine(text string) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return lines[len(lines)-1]
+// reason returns what a process said when it ended by itself; others of its goroutines may
+// have said something after that.
+func reason(text string) string {
+	i := strings.LastIndex(text, theEnd)
+	if i < 0 {
+		return "it does not say why"
+	}
+	line, _, _ := strings.Cut(text[i:], "\n")
+	return line
 }
 
 // find takes note of something that is wrong.

@@ -75,7 +75,13 @@ func TestCrash(t *testing.T) {
 		t.Error(fault)
 	}
 	t.Logf("%d rounds in %v: %v; %d bindings, %d pods refused", rounds, time.Since(began).Round(time.Second), schedulers.counts, j.bound, j.refused)
-	for _, what := range []string{"killed", "stopped (signal)", "continued", "terminated", "took a lease"} {
+	happens := []string{"killed", "stopped (signal)", "took a lease", "request: lost", "request: watch"}
+	if length >= 5*time.Minute { // in a minute, few writes meet with each
+		for _, what := range mishaps {
+			happens = append(happens, "request: "+what)
+		}
+	}
+	for _, what := range happens {
 		if schedulers.counts[what] == 0 {
 			t.Errorf("%q never happened: %v", what, schedulers.counts)
 		}
