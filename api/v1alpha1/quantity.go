@@ -18,7 +18,7 @@ import (
 //
 // +kubebuilder:validation:MinLength=1
 // +kubebuilder:validation:MaxLength=253
-// +kubebuilder:validation:XValidation:rule="!self.startsWith('huawei.com/Ascend') && !(self in ['pods', 'nvidia.com/gpu', 'amd.com/gpu', 'gpu.intel.com/i915', 'gpu.intel.com/xe', 'iluvatar.com/gpu', 'metax-tech.com/gpu', 'mthreads.com/gpu', 'cambricon.com/mlu', 'hygon.com/dcu', 'kunlunxin.com/xpu'])",message="a resource other than GPUs and pods: quota has the GPUs"
+// +kubebuilder:validation:XValidation:rule="!self.startsWith('huawei.com/Ascend') && !(self in ['pods', 'nvidia.com/gpu', 'nvidia.com/gpu.shared', 'amd.com/gpu', 'gpu.intel.com/i915', 'gpu.intel.com/xe', 'iluvatar.com/gpu', 'metax-tech.com/gpu', 'mthreads.com/gpu', 'cambricon.com/mlu', 'hygon.com/dcu', 'kunlunxin.com/xpu'])",message="a resource other than GPUs and pods: quota has the GPUs"
 type ResourceName string
 
 var errResourceName = errors.New("a resource other than pods and GPUs, which quota has, such as cpu, memory or rdma/hca")
@@ -36,7 +36,7 @@ func (n *ResourceName) UnmarshalText(text []byte) error {
 // gpuResources are the extended resources that stand for whole GPUs. A name
 // that ends in "*" is a prefix.
 var gpuResources = []string{
-	"nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "huawei.com/Ascend*", "iluvatar.com/gpu",
+	"nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "huawei.com/Ascend*", "iluvatar.com/gpu",
 	"metax-tech.com/gpu", "mthreads.com/gpu", "cambricon.com/mlu", "hygon.com/dcu", "kunlunxin.com/xpu",
 }
 

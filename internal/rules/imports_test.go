@@ -70,9 +70,10 @@ var mayImport = map[string][]string{
 	"kube":           {"core", "api/", "kube/mirror", "kube/advise", "kube/pause", "kube/recovery", "kube/tables", "kube/objects", "kube/act", "kube/feed", "kube/lease", "kube/lost", "kube/stats", "kube/translate"},
 	"kube/mirror":    {"core", "core/cluster", "core/frag", "api/", "kube/tables", "kube/objects", "kube/owners", "kube/reports", "kube/act", "kube/feed", "kube/devices", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate"},
 	"kube/reports":   {"core", "core/frag", "api/v1alpha1", "kube/tables", "kube/act", "kube/stats", "kube/translate"},
-	"kube/tables":    {"core", "core/cluster", "core/frag", "core/quota", "api/v1alpha1", "kube/exclude", "kube/objects", "kube/owners", "kube/act", "kube/devices", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate"},
+	"kube/tables":    {"core", "core/cluster", "core/frag", "core/quota", "api/v1alpha1", "kube/exclude", "kube/objects", "kube/owners", "kube/act", "kube/devices", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate", "kube/sharing"},
 	"kube/objects":   {"core", "api/v1alpha1", "kube/act", "kube/devices", "kube/health", "kube/translate"},
 	"kube/health":    {},
+	"kube/sharing":   {"core", "core/cluster"},
 	"kube/recovery":  {"core", "api/v1alpha1", "kube/objects", "semantic/diagnose", "semantic/strikes"},
 	"kube/pause":     {"core", "agent", "agent/agentpb", "api/v1alpha1", "kube/act", "kube/objects", "kube/tables", "kube/translate"},
 	"kube/advise":    {"core", "api/v1alpha1", "kube/translate", "semantic/metadata"},
@@ -81,10 +82,10 @@ var mayImport = map[string][]string{
 	"kube/lease":     {"api/"},
 	"kube/stats":     {"core", "core/cluster", "core/frag", "core/quota", "kube/act"}, // act has metrics of its own
 	"kube/owners":    {"core", "api/v1alpha1", "kube/translate"},
-	"kube/translate": {"core", "core/cluster", "api/", "kube/keys"},
+	"kube/translate": {"core", "core/cluster", "api/", "kube/keys", "kube/sharing"},
 	"kube/exclude":   {"core", "core/cluster", "internal/spelling"},
-	"kube/keys":      {"api/v1alpha1", "internal/spelling"},                      // a table, and nothing that reads objects
-	"kube/devices":   {"core", "core/cluster", "api/v1alpha1", "kube/translate"}, // this and those below are indexes: they know nothing about the tables that ask them
+	"kube/keys":      {"api/v1alpha1", "internal/spelling"},                                      // a table, and nothing that reads objects
+	"kube/devices":   {"core", "core/cluster", "api/v1alpha1", "kube/translate", "kube/sharing"}, // this and those below are indexes: they know nothing about the tables that ask them
 	"kube/lost":      {"core"},
 	"kube/peers":     {"core", "core/cluster", "kube/translate"},
 	"kube/settings":  {"core", "core/cluster", "api/v1alpha1", "kube/translate"},

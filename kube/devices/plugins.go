@@ -11,6 +11,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/kube/sharing"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -31,6 +32,7 @@ type Node struct {
 	GPUs      int               // of its device plugins
 	Model     string
 	Memory    int64 // of each GPU in MiB, 0 when it is not known
+	Shared    bool  // they are offered several times each, see [sharing]
 }
 
 // plugins is what is known of GPUs by resource and by memory.
@@ -40,6 +42,8 @@ type plugins struct {
 	// pods were resolved by.
 	count map[v1.ResourceName]int
 	kinds map[v1.ResourceName]bool
+	// whole and shared count the nodes whose GPUs are offered once, and several times each.
+	whole, shared int
 	// memory is by model, of the node that has the least; nil when it is to be found
 	// out again. resolved is what pods were resolved by, pods are those that ask for
 	// memory.
@@ -64,6 +68,8 @@ func (p *plugins) set(name string, n *Node) {
 	if p.nodes[name] = n; n == nil {
 		delete(p.nodes, name)
 	}
+	p.countSharing(n, 1)
+	p.countSharing(old, -1)
 	if n != nil {
 		for _, r := range n.Resources {
 			p.count[r]++
@@ -79,6 +85,27 @@ func (p *plugins) set(name string, n *Node) {
 	if old == nil || n == nil || old.GPUs != n.GPUs || old.Model != n.Model || old.Memory != n.Memory {
 		p.memory = nil
 	}
+}
+
+// countSharing counts a node with GPUs, nil for none.
+func (p *plugins) countSharing(n *Node, by int) {
+	switch {
+	case n == nil || n.GPUs == 0:
+	case n.Shared:
+		p.shared += by
+	default:
+		p.whole += by
+	}
+}
+
+// wholeOnly reports whether a pod must be kept off nodes whose GPUs are offered several times each. Who asks for GPUs by a
+// resource and does not name these gets whole ones, if there are any; a part of a GPU is of a whole one.
+func (p *plugins) wholeOnly(r *core.Request, resource v1.ResourceName) bool {
+	if p.shared == 0 || r.GPU == 0 {
+		return false
+	}
+	may := p.whole == 0 || resource == sharing.Resource || sharing.Asked(r)
+	return resource == "" || !may
 }
 
 // others reports whether there are nodes whose GPUs have another resource.
@@ -99,6 +126,7 @@ func (p *plugins) kindsChanged() bool {
 	for r := range p.count {
 		now[r] = true
 	}
+	now["shared"], now["whole"] = p.shared > 0, p.whole > 0
 	if maps.Equal(now, p.kinds) {
 		return false
 	}
@@ -178,6 +206,9 @@ func ceil(a, b int64) int64 { return (a + b - 1) / b }
 // resource, with its devices.
 func (x *Index) byResource(p *Pod) *Needs {
 	n := &Needs{Request: withOwnSelector(p.Request)}
+	if x.plugins.wholeOnly(&p.Request, p.Resource) {
+		n.Request.Selector = append(n.Request.Selector, core.Requirement{Key: sharing.Label, Op: cluster.DoesNotExist})
+	}
 	var plain []core.Requirement
 	switch {
 	case x.plugins.others(p.Resource):

@@ -112,7 +112,7 @@ func (x *Index) resolve(p *Pod, find func(types.UID) (State, bool)) *Needs {
 		return x.byMemory(p)
 	}
 	if len(p.Claims) == 0 {
-		if p.Inherits || p.Request.GPU > 0 && (x.any || x.plugins.others(p.Resource)) {
+		if p.Inherits || p.Request.GPU > 0 && (x.any || x.plugins.others(p.Resource)) || x.plugins.wholeOnly(&p.Request, p.Resource) {
 			return x.byResource(p)
 		}
 		return nil

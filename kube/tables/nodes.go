@@ -12,6 +12,7 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/devices"
 	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/sharing"
 	"github.com/muster-sched/muster/kube/stats"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -62,7 +63,7 @@ func (n *Node) Hosts() bool {
 // ForDevices returns a node in the form that the index of devices uses.
 func (n *Node) ForDevices() devices.Node {
 	o := n.Object
-	return devices.Node{Name: o.Name, Resources: o.GPUs, GPUs: o.Node.GPUs, Model: o.Node.Model, Memory: n.memory()}
+	return devices.Node{Name: o.Name, Resources: o.GPUs, GPUs: o.Node.GPUs, Model: o.Node.Model, Memory: n.memory(), Shared: o.Node.Labels[sharing.Label] != ""}
 }
 
 // memory returns the memory of each GPU of a node in MiB, 0 if it is not known.

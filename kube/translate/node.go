@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/kube/sharing"
 )
 
 // NodeName is the pseudo label under which the engine knows a node's name:
@@ -40,9 +42,13 @@ type Level struct{ Name, Label string }
 // device plugin does not offer now (capacity less allocatable): which ones they are is unknown.
 // An error says what part of the node cannot be used.
 func Node(n *v1.Node) (node core.Node, missing int, err error) {
-	capacity, allocatable := gpusIn(n.Status.Capacity), gpusIn(n.Status.Allocatable)
+	capacity, allocatable := gpusOf(n, n.Status.Capacity), gpusOf(n, n.Status.Allocatable)
 	gpus := max(capacity, allocatable)
-	if gpus > 64 {
+	shared := sharing.Offered(n.Labels)
+	if shared { // of more than the engine knows, it uses as many
+		gpus = min(gpus, cluster.MaxGPUs)
+	}
+	if gpus > cluster.MaxGPUs {
 		return core.Node{}, 0, fmt.Errorf("node %s has %d GPUs, expected at most 64", n.Name, gpus)
 	}
 	node = core.Node{
@@ -61,6 +67,9 @@ func Node(n *v1.Node) (node core.Node, missing int, err error) {
 		node.Labels[k] = v
 	}
 	node.Labels[NodeName] = n.Name
+	if shared && gpus > 0 {
+		node.Labels[sharing.Label] = "true"
+	}
 	for _, r := range NodeGPUs(n) {
 		node.Labels[ResourceLabel(r)] = "true"
 	}
@@ -74,14 +83,31 @@ func Node(n *v1.Node) (node core.Node, missing int, err error) {
 
 // NodeGPUs lists the resources by which device plugins offer a node's GPUs.
 func NodeGPUs(n *v1.Node) []v1.ResourceName {
-	return GPUResources(n.Status.Capacity, n.Status.Allocatable)
+	list := GPUResources(n.Status.Capacity, n.Status.Allocatable)
+	if i := slices.Index(list, sharing.Resource); i >= 0 && len(list) > 1 {
+		list = slices.Delete(list, i, i+1) // of a node that has whole GPUs too, only these are used
+	}
+	return list
+}
+
+// gpusOf counts the GPUs in a list of a node's resources.
+func gpusOf(n *v1.Node, list v1.ResourceList) int64 {
+	sum := int64(0)
+	for _, name := range NodeGPUs(n) {
+		q := list[name]
+		sum = cluster.Plus(sum, whole(&q))
+	}
+	return sum
 }
 
 // Positions returns where the GPUs of a node are, that its device plugin offers: as its annotation
 // says, else in one NVLink island, the NUMA nodes half each, with unknown PCIe switches and NICs.
 // An error says why an annotation has no effect.
 func Positions(n *v1.Node) ([]core.Device, error) {
-	gpus := int(max(gpusIn(n.Status.Capacity), gpusIn(n.Status.Allocatable)))
+	gpus := int(max(gpusOf(n, n.Status.Capacity), gpusOf(n, n.Status.Allocatable)))
+	if sharing.Offered(n.Labels) {
+		gpus = min(gpus, cluster.MaxGPUs)
+	}
 	if gpus <= 0 || gpus > cluster.MaxGPUs { // Node refuses what is too many
 		return nil, nil
 	}
@@ -124,19 +150,18 @@ func Domains(labels map[string]string, levels []Level) []string {
 }
 
 // Model returns the GPU model that a node's labels name. Names as GPU Feature
-// Discovery writes them lose the maker and the mark of time-slicing:
-// "NVIDIA-H800-SHARED" is H800.
+// Discovery writes them lose the maker: "NVIDIA-H800" is H800. GPUs that are offered
+// several times are of a model of their own, H800-SHARED, unless our own label says what they are.
 func Model(labels map[string]string) string {
-	m := first(labels, modelLabels)
-	if m == "" {
-		return UnknownModel
+	m := cmp.Or(plainModel(first(labels, modelLabels)), UnknownModel)
+	if labels[v1alpha1.GPUModelLabel] == "" && sharing.Offered(labels) && !strings.HasSuffix(m, sharing.Suffix) {
+		m += sharing.Suffix
 	}
-	return plainModel(m)
+	return m
 }
 
 // plainModel takes the maker off the name of a GPU model.
 func plainModel(m string) string {
-	m = strings.TrimSuffix(m, "-SHARED")
 	for _, maker := range []string{"NVIDIA-", "Tesla-", "nvidia-", "AMD-"} {
 		m = strings.TrimPrefix(m, maker)
 	}

@@ -134,7 +134,7 @@ func TestRequest(t *testing.T) {
 
 func TestNode(t *testing.T) {
 	n := read[v1.Node](t, `
-metadata: {name: n1, labels: {nvidia.com/gpu.product: NVIDIA-H800-SHARED, nvidia.com/gpu.clique: c1, zone: z}}
+metadata: {name: n1, labels: {nvidia.com/gpu.product: NVIDIA-H800, nvidia.com/gpu.clique: c1, zone: z}}
 spec:
   taints: [{key: gpu, value: "yes", effect: NoSchedule}, {key: soft, effect: PreferNoSchedule}, {key: node.kubernetes.io/not-ready, effect: NoExecute}]
 status:
@@ -145,7 +145,7 @@ status:
 	got, missing, err := Node(n)
 	want := core.Node{
 		Name: "n1", Model: "H800", GPUs: 8, CPUMilli: 63500, MemMiB: 500 << 10, MaxPods: 110, HBD: "c1", Cordoned: true,
-		Labels: map[string]string{"nvidia.com/gpu.product": "NVIDIA-H800-SHARED", "nvidia.com/gpu.clique": "c1", "zone": "z", NodeName: "n1", ResourceLabel("nvidia.com/gpu"): "true"},
+		Labels: map[string]string{"nvidia.com/gpu.product": "NVIDIA-H800", "nvidia.com/gpu.clique": "c1", "zone": "z", NodeName: "n1", ResourceLabel("nvidia.com/gpu"): "true"},
 		Taints: []core.Taint{{Key: "gpu", Value: "=yes", Effect: "NoSchedule"}},
 		Others: []core.Amount{{Name: "ephemeral-storage", Value: 1024}, {Name: "rdma/hca", Value: 4}},
 	}
@@ -171,7 +171,8 @@ status:
 
 func TestModel(t *testing.T) {
 	for _, c := range []struct{ labels, want string }{
-		{"nvidia.com/gpu.product=NVIDIA-A100-SXM4-80GB", "A100-SXM4-80GB"}, {"nvidia.com/gpu.product=Tesla-V100-SHARED", "V100"},
+		{"nvidia.com/gpu.product=NVIDIA-A100-SXM4-80GB", "A100-SXM4-80GB"}, {"nvidia.com/gpu.product=Tesla-V100-SHARED", "V100-SHARED"}, {"nvidia.com/gpu.product=NVIDIA-H800,nvidia.com/gpu.replicas=4", "H800-SHARED"},
+		{"muster.sh/gpu-model=X,nvidia.com/gpu.replicas=4", "X"}, {"nvidia.com/gpu.replicas=1", UnknownModel},
 		{"muster.sh/gpu-model=X,nvidia.com/gpu.product=NVIDIA-Y", "X"}, {"cloud.google.com/gke-accelerator=nvidia-l4", "l4"}, {"a=b", UnknownModel},
 	} {
 		if got := Model(Labels(c.labels).Set()); !reflect.DeepEqual(got, c.want) {

@@ -72,7 +72,7 @@ func TestPodPool(t *testing.T) {
 		"a model":          {[]func(*v1.Pod){models("H800")}, "H800"},
 		"models":           {[]func(*v1.Pod){models("H800|A100")}, "A100"},
 		"a model by its selector": {
-			[]func(*v1.Pod){selects(v1alpha1.ProductLabel, "NVIDIA-H800-SHARED")}, "H800",
+			[]func(*v1.Pod){selects(v1alpha1.ProductLabel, "NVIDIA-H800-SHARED")}, "H800-SHARED",
 		},
 		"models by affinity": {[]func(*v1.Pod){affine(v1alpha1.GPUModelLabel, v1.NodeSelectorOpIn, "H800", "A100")}, "A100"},
 		"not a model":        {[]func(*v1.Pod){affine(v1alpha1.GPUModelLabel, v1.NodeSelectorOpNotIn, "A100")}, ""},
