@@ -155,7 +155,7 @@ func New(c Config) (*Scheduler, error) {
 	if c.Leader.Namespace != "" {
 		fence = lease.NewFence(&c.Leader, lease.SinceBoot)
 	}
-	passing, err := lease.Client(own, fence)
+	passing, err := lease.Client(own, fence, c.Leader.RenewDeadline)
 	if err != nil {
 		return nil, err
 	}

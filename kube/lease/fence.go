@@ -173,15 +173,17 @@ func (f *Fence) Wait() {
 	}
 }
 
-// Client returns a client configuration whose writes all pass the fence; without a fence
-// (nil), it returns c. Reads and writes have separate connections.
-func Client(c *rest.Config, f *Fence) (*http.Client, error) {
-	if f == nil {
-		return rest.HTTPClientFor(c)
-	}
-	reads, err := rest.TransportFor(c)
+// Client returns a client whose writes all pass the fence, if there is one, and whose reads are
+// given up when they are not answered within a time limit. Reads and writes have separate
+// connections with a fence.
+func Client(c *rest.Config, f *Fence, limit time.Duration) (*http.Client, error) {
+	transport, err := rest.TransportFor(c)
 	if err != nil {
 		return nil, err
+	}
+	reads := &patience{transport, limit}
+	if f == nil {
+		return &http.Client{Transport: &gate{reads: reads, writes: transport}}, nil
 	}
 	c = rest.CopyConfig(c)
 	c.Dial = fencedDialer(c, f)
@@ -226,7 +228,7 @@ func fencedDialer(c *rest.Config, f *Fence) func(ctx context.Context, network, a
 	}
 }
 
-// Every request passes the gate, including those that a client retries.
+// Every request passes the gate, including those that a client retries. fence may be nil.
 type gate struct {
 	fence         *Fence
 	reads, writes http.RoundTripper
@@ -237,6 +239,9 @@ type gate struct {
 func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return g.reads.RoundTrip(r)
+	}
+	if g.fence == nil {
+		return g.writes.RoundTrip(r)
 	}
 	left, err := time.Duration(0), r.Context().Err()
 	if err == nil {

@@ -115,7 +115,7 @@ func fencedAPI(t *testing.T, f *Fence, wrap func(http.RoundTripper) http.RoundTr
 	if wrap != nil {
 		c.Wrap(wrap)
 	}
-	passing, err := Client(c, f)
+	passing, err := Client(c, f, 10*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
