@@ -79,6 +79,8 @@ type Config struct {
 	// Levels are the levels of the topology, widest first, instead of any object;
 	// usually empty.
 	Levels []translate.Level
+	// ClosedQueues says that a Queue without a namespaceSelector is for no namespace.
+	ClosedQueues bool
 	// Lost determines when the pods of nodes that are not ready are evicted.
 	Lost lost.Config
 	// Workers is the maximum number of concurrent bindings; 0 means 64.
@@ -206,7 +208,7 @@ func New(c Config) (*Scheduler, error) {
 	s.recovery = recovery.New(recovery.Config{Client: client, Log: c.Log, Tell: s.tell, Leads: s.leads, Now: c.Now, Next: next, Logs: c.Logs, Diagnostic: c.Diagnostic})
 	s.mirror = mirror.New(mirror.Config{
 		Policy: c.Policy, PolicyName: c.PolicyName, Builtins: c.Builtins, Levels: c.Levels, Topology: c.Topology, Lost: c.Lost, Shards: c.Shards,
-		Log: c.Log, Metrics: s.metrics, Record: s.recovery, Traced: c.Traced, Failures: s.recovery.Failures, Pauses: c.Agents != nil,
+		Log: c.Log, Metrics: s.metrics, Record: s.recovery, Traced: c.Traced, Failures: s.recovery.Failures, Pauses: c.Agents != nil, ClosedQueues: c.ClosedQueues,
 	})
 	s.metrics.Registry.MustRegister(&stats.Gauges{Stats: s.ownStats, Now: c.Now})
 	if c.Recording != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/muster-sched/muster/internal/table"
 	"github.com/muster-sched/muster/kube/console"
 )
 
@@ -115,7 +116,9 @@ func (f *listFlags) show(c *cobra.Command, v console.View, read func(context.Con
 		v.Screen = 0
 		if w, h := terminal(out); w > 0 {
 			v.Screen = w
-			b.WriteString("\x1b[H\x1b[2J")
+			if _, err := io.WriteString(table.Raw(out), "\x1b[H\x1b[2J"); err != nil {
+				return err
+			}
 			var text bytes.Buffer
 			if err := f.once(ctx, &text, v, read); err != nil {
 				return notInterrupted(ctx, err)
@@ -170,7 +173,7 @@ func (f *listFlags) once(ctx context.Context, out io.Writer, v console.View, rea
 
 // terminal returns the size of the terminal that w is; 0 when it is none.
 func terminal(w io.Writer) (width, height int) {
-	f, ok := w.(*os.File)
+	f, ok := table.Raw(w).(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return 0, 0
 	}

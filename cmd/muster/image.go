@@ -112,8 +112,8 @@ func (m *meter) begin(step string, total int64) {
 	m.clear()
 	m.step, m.total, m.done, m.began = step, total, 0, time.Now()
 	m.next = m.began.Add(lineEvery)
-	if f, ok := m.out.(*os.File); ok && term.IsTerminal(int(f.Fd())) && total > 0 {
-		m.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(m.out), progressbar.OptionSetDescription(step),
+	if f, ok := table.Raw(m.out).(*os.File); ok && term.IsTerminal(int(f.Fd())) && total > 0 {
+		m.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(f), progressbar.OptionSetDescription(step),
 			progressbar.OptionShowBytes(true), progressbar.OptionSetPredictTime(true), progressbar.OptionFullWidth(),
 			progressbar.OptionThrottle(barEvery), progressbar.OptionClearOnFinish())
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/internal/table"
 	"github.com/muster-sched/muster/report"
 )
 
@@ -40,10 +41,10 @@ const (
 
 func newProgress(out io.Writer, runs int) *progress {
 	p := &progress{out: out, runs: make([]steps, runs), next: time.Now().Add(lineEvery)}
-	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	if f, ok := table.Raw(out).(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.next = time.Now()
 		p.bar = progressbar.NewOptions(-1,
-			progressbar.OptionSetWriter(out),
+			progressbar.OptionSetWriter(f),
 			progressbar.OptionSetDescription("replaying"),
 			progressbar.OptionSetPredictTime(true),
 			progressbar.OptionFullWidth(),

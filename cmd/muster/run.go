@@ -26,7 +26,11 @@ const (
 )
 
 // run runs the command that args ask for and returns the exit code.
+// What it shows may quote what others wrote, so it passes a screen.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	out, errs := table.NewScreen(stdout), table.NewScreen(stderr)
+	defer func() { _ = errors.Join(out.Flush(), errs.Flush()) }()
+	stdout, stderr = out, errs
 	root := newRoot(isPlugin(os.Args[0]))
 	strict(root)
 	root.SetArgs(args)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/muster-sched/muster/agent"
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube"
 	"github.com/muster-sched/muster/kube/lease"
@@ -33,6 +34,8 @@ type schedulerFlags struct {
 	topology   string
 	workers    int
 	statusRate float32
+	passLimit  core.Time
+	closed     bool
 	diagnostic string
 	lost       lost.Config
 	elect      bool
@@ -66,7 +69,7 @@ when the first one stops.`,
 }
 
 func (f *schedulerFlags) register(c *cobra.Command) {
-	f.lost = lost.Default()
+	f.lost, f.passLimit = lost.Default(), 300*core.Second
 	f.leases.duration, f.leases.deadline, f.leases.period = 15*core.Second, 10*core.Second, 2*core.Second
 	f.api.register(c)
 	f.logs.register(c)
@@ -78,6 +81,8 @@ func (f *schedulerFlags) register(c *cobra.Command) {
 	flags.StringVar(&f.topology, "topology", "", "the `NAME` of the Topology to use; by default the oldest Topology, or the well-known labels of nodes if there is none")
 	flags.IntVar(&f.workers, "workers", 64, "maximum `NUMBER` of pods bound concurrently")
 	flags.Float32Var(&f.statusRate, "status-rate", 100, "maximum `NUMBER` of conditions written per second")
+	durationVar(flags, &f.passLimit, "pass-limit", "end the process, so that another instance schedules, if one scheduling pass lasts longer; at least 10s")
+	flags.BoolVar(&f.closed, "closed-queues", false, "a Queue without namespaceSelector is closed: no namespace can use it. Otherwise such a queue is open to all namespaces")
 	durationVar(flags, (*core.Time)(&f.lost.After), "node-lost-after", "evict the pods of a node that has not been ready for this long; 0 disables these evictions")
 	flags.Float64Var(&f.lost.Rate, "node-eviction-rate", f.lost.Rate, "maximum `NUMBER` of lost nodes per second whose pods are evicted, in each zone")
 	flags.Float64Var(&f.lost.Secondary, "secondary-node-eviction-rate", f.lost.Secondary, "maximum `NUMBER` of such nodes per second while the zone is unhealthy; 0 in zones of at most --large-cluster-size-threshold nodes")
@@ -111,6 +116,9 @@ func (f *schedulerFlags) config(c *cobra.Command) (kc kube.Config, err error) {
 	if err := f.lost.Check(); err != nil {
 		return kc, badUsage(c, "--%v", err)
 	}
+	if f.passLimit < 10*core.Second {
+		return kc, badUsage(c, "--pass-limit: expected at least 10s; found %s", v1alpha1.Duration(f.passLimit))
+	}
 	divided, err := lease.ParseShards(f.shards)
 	if err != nil {
 		return kc, badUsage(c, "--shard: %v", err)
@@ -127,6 +135,7 @@ func (f *schedulerFlags) config(c *cobra.Command) (kc kube.Config, err error) {
 	}
 	kc = kube.Config{
 		Builtins: builtin, Topology: f.topology, Workers: f.workers, StatusRate: f.statusRate, Lost: f.lost, Shards: divided,
+		ClosedQueues: f.closed, PassLimit: time.Duration(f.passLimit),
 	}
 	if kc.Agents, err = f.agentsOf(c); err != nil {
 		return kc, err
@@ -308,7 +317,7 @@ func (f *logFlags) logger(c *cobra.Command) (*slog.Logger, error) {
 }
 
 func (f *logFlags) to(c *cobra.Command, w io.Writer) (*slog.Logger, error) {
-	var o slog.HandlerOptions
+	o := slog.HandlerOptions{ReplaceAttr: bounded}
 	if level := slog.Level(0); !slices.Contains(logLevels, f.level) || level.UnmarshalText([]byte(f.level)) != nil {
 		return nil, badUsage(c, "--log-level: expected one of debug, info, warn, error; found %q", f.level)
 	} else {
@@ -326,4 +335,26 @@ func (f *logFlags) to(c *cobra.Command, w io.Writer) (*slog.Logger, error) {
 		return log, nil
 	}
 	return nil, badUsage(c, "--log-format: expected text or json; found %q", f.format)
+}
+
+// mostLogged is how much of a value a log line has, in bytes: it may quote what a tenant wrote, which can be
+// a quarter of a megabyte. Stacks are whole.
+const mostLogged = 4096
+
+// bounded cuts the value of an attribute of a log line.
+func bounded(_ []string, a slog.Attr) slog.Attr {
+	v := a.Value.Resolve()
+	var text string
+	switch x := v.Any().(type) {
+	case string:
+		text = x
+	case error:
+		text = x.Error()
+	default:
+		return a
+	}
+	if len(text) <= mostLogged || a.Key == "stack" || a.Key == "stacks" {
+		return a
+	}
+	return slog.String(a.Key, strings.ToValidUTF8(text[:mostLogged], "")+"…")
 }

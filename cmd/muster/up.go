@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/internal/table"
 	"github.com/muster-sched/muster/kube"
 	"github.com/muster-sched/muster/kube/local"
 	"github.com/muster-sched/muster/kube/lost"
@@ -274,7 +275,7 @@ func (f *upFlags) feed(ctx context.Context, config *rest.Config, told *local.Fed
 // wait says every now and then how things stand, until it is over.
 func (f *upFlags) wait(ctx context.Context, out io.Writer, began time.Time, s *kube.Scheduler, cluster *local.Cluster, feed *local.Fed, ended <-chan error) error {
 	terminal := false
-	if file, ok := out.(*os.File); ok {
+	if file, ok := table.Raw(out).(*os.File); ok {
 		terminal = term.IsTerminal(int(file.Fd()))
 	}
 	every := 5 * time.Second
@@ -307,7 +308,7 @@ func (f *upFlags) wait(ctx context.Context, out io.Writer, began time.Time, s *k
 		line := local.Summary(&st, feed)
 		switch {
 		case terminal:
-			fmt.Fprintf(out, "\r\x1b[K%6.1fs  %s", time.Since(began).Seconds(), line)
+			fmt.Fprintf(table.Raw(out), "\r\x1b[K%6.1fs  %s", time.Since(began).Seconds(), line)
 		case line != last:
 			fmt.Fprintf(out, "%6.1fs  %s\n", time.Since(began).Seconds(), line)
 		}

@@ -376,7 +376,7 @@ func (a *Actor) stay(ctx context.Context, x Stay) {
 // exists needs none.
 func (a *Actor) setMoving(ctx context.Context, p Pod, status v1.ConditionStatus, reason, message string) error {
 	err := a.setConditions(ctx, p, v1.PodCondition{
-		Type: v1alpha1.MovingCondition, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(a.now()),
+		Type: v1alpha1.MovingCondition, Status: status, Reason: reason, Message: plainText(message), LastTransitionTime: metav1.NewTime(a.now()),
 	})
 	a.metrics.Request("status", err)
 	if apierrors.IsNotFound(err) {

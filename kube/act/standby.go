@@ -15,7 +15,7 @@ import (
 // knows, and then the annotation, which containers can read.
 func (a *Actor) reportStandby(ctx context.Context, x *Report) error {
 	c := v1.PodCondition{
-		Type: v1alpha1.StandbyCondition, Status: v1.ConditionFalse, Reason: x.Reason, Message: x.Message, LastTransitionTime: metav1.NewTime(a.now()),
+		Type: v1alpha1.StandbyCondition, Status: v1.ConditionFalse, Reason: x.Reason, Message: plainText(x.Message), LastTransitionTime: metav1.NewTime(a.now()),
 	}
 	if x.Reason == v1alpha1.StandbyLending || x.Reason == v1alpha1.StandbyReturning {
 		c.Status = v1.ConditionTrue

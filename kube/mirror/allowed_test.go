@@ -2,9 +2,14 @@ package mirror
 
 import (
 	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/tables"
 )
 
@@ -42,4 +47,68 @@ func TestJobsOfAQueue(t *testing.T) {
 	q.Spec.Classes = nil
 	w.m.queueSeen(q)
 	w.on("class>n", "kind>")
+}
+
+// What its author put on a node is not turned away, and has none of what the queue does not
+// accept: it leaves for others, and the waiting pods of its job start as others do.
+func TestFootInTheDoorOfAQueue(t *testing.T) {
+	whole := asking(v1alpha1.GPUResource, "8")
+	for what, says := range map[string][]string{
+		"class":         {v1alpha1.ClassAnnotation + "=HP"},
+		"no class":      {},
+		"locked":        {v1alpha1.ClassAnnotation + "=LP", v1alpha1.LockedAnnotation + "=true"},
+		"unpreemptible": {v1alpha1.ClassAnnotation + "=LP", v1alpha1.PreemptibleAnnotation + "=false"},
+		"kind":          {v1alpha1.ClassAnnotation + "=LP", v1alpha1.KindAnnotation + "=inference"},
+	} {
+		for _, how := range lives {
+			t.Run(what+" "+how, func(t *testing.T) {
+				w := newWorld(t)
+				w.node("n", "r")
+				q := queueObject("q", "", v1alpha1.Quota{Model: "*", Nominal: GPUs(8)})
+				q.Spec.Classes, q.Spec.Kinds, q.Spec.Protection = []v1alpha1.JobClass{"LP"}, []v1alpha1.JobKind{"batch", "training"}, "Forbidden"
+				w.m.queueSeen(q)
+				w.pod("foot", inQueue("q"), whole, labelled(says...), func(p *v1.Pod) { p.Spec.NodeName = "n" })
+				w.rebuilt(how)
+				w.settle()
+				j := w.m.Pods[w.pods["default/foot"].UID].Group.Admitted
+				if j == nil || j.Class() != core.LP {
+					t.Errorf("it counts as %+v", j)
+				}
+				if got := w.told("foot", tables.ReasonJobForbidden); len(got) == 0 {
+					t.Errorf("people are told %v", w.warned)
+				}
+				high := ranks("high", 9)
+				w.ranked(high)
+				w.now = w.now.Add(time.Hour)
+				w.pod("other", inQueue("q"), whole, labelled(v1alpha1.ClassAnnotation+"=LP"), ofClass(high))
+				if w.settle(); w.pods["default/foot"] != nil {
+					t.Fatal("it stays though others come before it")
+				}
+				w.on("other>n")
+			})
+		}
+	}
+}
+
+// On a cluster with closed queues, one without a selector is for no namespace, for pods that
+// their authors put on nodes neither.
+func TestClosedQueues(t *testing.T) {
+	w := newWorld(t)
+	w.m.Queues.Closed = true
+	w.node("n", "r")
+	w.queue("plain", 8, "")
+	w.queue("mine", 8, "us")
+	w.m.namespaceSeen(&objects.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Labels: map[string]string{"team": "us"}})
+	w.pod("a", inQueue("plain"))
+	w.pod("b", inQueue("mine"))
+	w.pod("c", inQueue("plain"), func(p *v1.Pod) { p.Spec.NodeName = "n" })
+	w.waits("a", tables.ReasonQueueForbidden, "no namespaceSelector")
+	w.on("b>n")
+	if g := w.m.Pods[w.pods["default/c"].UID].Group; g.Queue != tables.DefaultQueue {
+		t.Errorf("it is charged to %s", g.Queue)
+	}
+	open := queueObject("plain", "", v1alpha1.Quota{Model: "*", Nominal: GPUs(8)})
+	open.Spec.NamespaceSelector = &metav1.LabelSelector{}
+	w.m.queueSeen(open)
+	w.on("a>n")
 }

@@ -134,6 +134,8 @@ type Config struct {
 	Metrics *stats.Metrics
 	Record  Recorder
 	Traced  func(*tables.Journey)
+	// ClosedQueues is [tables.Queues].Closed.
+	ClosedQueues bool
 	// Pauses says that agents can pause the processes of pods (kube/pause).
 	Pauses bool
 	// Failures returns what engines before decided about failures; nil for nothing.
@@ -151,6 +153,7 @@ func New(c Config) *Mirror {
 	m.Census = tables.NewCensus(&m.Tables)
 	m.reports = reports.Reporter{Tables: &m.Tables, Census: &m.Census, Guarded: m.guarded, Waiters: map[*tables.Group]bool{}}
 	m.Policies.Name, m.Topologies.Name, m.Lost.Config = c.PolicyName, c.Topology, c.Lost
+	m.Queues.Closed = c.ClosedQueues
 	if c.Builtins != nil {
 		m.Policies.Builtins = c.Builtins
 	}

@@ -107,6 +107,11 @@ func (m *changes) describe(g *tables.Group, p *tables.Pod, job *core.Job) {
 	}
 	job.User, job.Class, job.Priority, job.NeverPreempts = tables.UserOf(g, &a), a.Class, rank.Value, rank.Never
 	job.NotPreemptible, job.Locked, job.Lends = a.NotPreemptible, a.Locked, p.Object.WillLend
+	if found {
+		if reason, detail := m.Queues.Curb(job.Queue, g, &a, job); reason != "" {
+			m.tellPod(p, reason, detail+"; of pods that run, what the queue does not accept does not count")
+		}
+	}
 	job.MinRuntime, job.Checkpoint, job.Estimate, job.StaleGrace = a.MinRuntime, a.Checkpoint, a.Estimate, a.StaleGrace
 	job.Suspend = m.SuspensionOf(g, p)
 	job.Topology.Required, _ = m.Topologies.Level(tables.RequiredBy(g, &a))

@@ -38,6 +38,8 @@ type Queues struct {
 	// Wanted are those that the engine should know, and Gone says that it knows others, of which jobs live.
 	Wanted map[string]bool
 	Gone   bool
+	// Closed says that a Queue without a namespaceSelector is for no namespace; else it is for all.
+	Closed bool
 }
 
 func newQueues() Queues {
@@ -73,8 +75,10 @@ func (q *Queues) Blocks(t *Tables, name, namespace string) (reason, detail strin
 	// while jobs of it run.
 	case !told || o == nil && name != DefaultQueue:
 		return ReasonQueueNotFound, fmt.Sprintf("queue %s does not exist", name)
-	case o == nil || o.Spec.NamespaceSelector == nil:
+	case o == nil || o.Spec.NamespaceSelector == nil && !q.Closed:
 		return "", ""
+	case o.Spec.NamespaceSelector == nil:
+		return ReasonQueueForbidden, fmt.Sprintf("namespace %s cannot use queue %s: the queue has no namespaceSelector, and such queues are closed on this cluster (--closed-queues)", namespace, name)
 	}
 	s, err := metav1.LabelSelectorAsSelector(o.Spec.NamespaceSelector)
 	if err != nil {
