@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -45,12 +46,15 @@ func Profiles() http.Handler {
 	return mux
 }
 
-// Serve serves HTTP at address until ctx ends. The error says why it cannot
-// listen there.
-func Serve(ctx context.Context, address string, h http.Handler) error {
+// Serve serves HTTP at address until ctx ends, by TLS if secure is not nil. The error says why
+// it cannot listen there.
+func Serve(ctx context.Context, address string, h http.Handler, secure *tls.Config) error {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return err
+	}
+	if secure != nil {
+		l = tls.NewListener(l, secure)
 	}
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
 	context.AfterFunc(ctx, func() { _ = server.Close() })

@@ -42,7 +42,7 @@ type schedulerFlags struct {
 	leases     struct{ duration, deadline, period core.Time }
 	namespace  string
 	shards     []string
-	metrics    string
+	metrics    exposeFlags
 	profiles   string
 	record     recordFlags
 	agents     pause.Network
@@ -95,7 +95,7 @@ func (f *schedulerFlags) register(c *cobra.Command) {
 	durationVar(flags, &f.leases.deadline, "leader-elect-renew-deadline", "how long an instance continues to schedule and write after its last renewal; at most nine tenths of the lease duration")
 	durationVar(flags, &f.leases.period, "leader-elect-retry-period", "time between two renewals of the leases")
 	flags.StringArrayVar(&f.shards, "shard", nil, "share the cluster with other instances: the `POOLS` of one shard, separated by commas; * stands for all pools that no other shard names. Repeat the flag for each shard; must be the same for all instances")
-	flags.StringVar(&f.metrics, "metrics-address", "", "serve /metrics, /healthz and /readyz at this `ADDRESS`, such as :8080")
+	f.metrics.register(c)
 	flags.StringVar(&f.agents.TLS.Cert, "agent-tls-cert", "", "the `FILE` of the scheduler's certificate for the agents of nodes, in PEM. With it, under a policy with preemption.maxSuspended, pods are paused instead of evicted where their annotation muster.sh/pausable says that they can be")
 	flags.StringVar(&f.agents.TLS.Key, "agent-tls-key", "", "the `FILE` of its key")
 	flags.StringVar(&f.agents.TLS.CA, "agent-tls-ca", "", "the `FILE` of the authority that signed the agents' certificates")
@@ -118,6 +118,9 @@ func (f *schedulerFlags) config(c *cobra.Command) (kc kube.Config, err error) {
 	}
 	if f.passLimit < 10*core.Second {
 		return kc, badUsage(c, "--pass-limit: expected at least 10s; found %s", v1alpha1.Duration(f.passLimit))
+	}
+	if err := f.metrics.check(c); err != nil {
+		return kc, err
 	}
 	divided, err := lease.ParseShards(f.shards)
 	if err != nil {
@@ -210,13 +213,13 @@ func (f *schedulerFlags) run(c *cobra.Command) error {
 			}
 		}()
 	}
-	s, done, err := newScheduling(ctx, c, kc, &f.record, f.metrics)
+	s, done, err := newScheduling(ctx, c, kc, &f.record, &f.metrics)
 	if err != nil {
 		return err
 	}
 	defer done()
 	if f.profiles != "" {
-		if err := kube.Serve(ctx, f.profiles, kube.Profiles()); err != nil {
+		if err := kube.Serve(ctx, f.profiles, kube.Profiles(), nil); err != nil {
 			return badUsage(c, "--pprof-address: expected an address that is free; found %v", err)
 		}
 	}
@@ -231,9 +234,9 @@ func (f *schedulerFlags) run(c *cobra.Command) error {
 	return s.Run(ctx)
 }
 
-// newScheduling makes a scheduler that records what happens, and answers at the
-// address metrics, as flags say. done ends the recording, after the scheduler.
-func newScheduling(ctx context.Context, c *cobra.Command, kc kube.Config, record *recordFlags, metrics string) (s *kube.Scheduler, done func(), err error) {
+// newScheduling makes a scheduler that records what happens, and answers for its
+// metrics, as flags say. done ends the recording, after the scheduler.
+func newScheduling(ctx context.Context, c *cobra.Command, kc kube.Config, record *recordFlags, metrics *exposeFlags) (s *kube.Scheduler, done func(), err error) {
 	recorder, jobs, done, err := record.recorders(ctx, c, kc.Log)
 	if err != nil {
 		return nil, nil, err
@@ -248,11 +251,9 @@ func newScheduling(ctx context.Context, c *cobra.Command, kc kube.Config, record
 		done()
 		return nil, nil, err
 	}
-	if metrics != "" {
-		if err := kube.Serve(ctx, metrics, s.Handler()); err != nil {
-			done()
-			return nil, nil, badUsage(c, "--metrics-address: expected an address that is free; found %v", err)
-		}
+	if err := metrics.serve(ctx, c, kc.API, s.Handler(), kc.Log); err != nil {
+		done()
+		return nil, nil, err
 	}
 	return s, done, nil
 }

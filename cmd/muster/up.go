@@ -214,7 +214,7 @@ func (f *upFlags) scheduler(ctx context.Context, c *cobra.Command, config *rest.
 		return nil, "", nil, errors.Join(err, logFile.Close())
 	}
 	kc := kube.Config{API: config, Policy: policy, PolicyName: policyName, Builtins: builtin, Lost: lost.Default(), Log: log}
-	s, ended, err := newScheduling(ctx, c, kc, &f.record, f.metrics)
+	s, ended, err := newScheduling(ctx, c, kc, &f.record, &exposeFlags{address: f.metrics})
 	if err != nil {
 		return nil, "", nil, errors.Join(err, logFile.Close())
 	}

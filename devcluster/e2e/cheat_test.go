@@ -33,13 +33,19 @@ func (c *cluster) tenant() kubernetes.Interface {
 		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "tenant", Namespace: c.namespace}},
 	}, metav1.CreateOptions{})
 	c.must(err)
-	token, err := admin.CoreV1().ServiceAccounts(c.namespace).CreateToken(ctx(), "tenant", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	c.must(err)
 	config := rest.AnonymousClientConfig(address)
-	config.BearerToken = token.Status.Token
+	config.BearerToken = c.tokenOf("tenant")
 	client, err := kubernetes.NewForConfig(config)
 	c.must(err)
 	return client
+}
+
+// tokenOf returns a token of a ServiceAccount of the test's namespace.
+func (c *cluster) tokenOf(account string) string {
+	c.Helper()
+	token, err := admin.CoreV1().ServiceAccounts(c.namespace).CreateToken(ctx(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	c.must(err)
+	return token.Status.Token
 }
 
 // createAs makes pods as a user, once the user's rights have reached the API server.

@@ -76,6 +76,7 @@ var mayImport = map[string][]string{
 	"kube/sharing":   {"core", "core/cluster"},
 	"kube/recovery":  {"core", "api/v1alpha1", "kube/objects", "semantic/diagnose", "semantic/strikes"},
 	"kube/pause":     {"core", "agent", "agent/agentpb", "api/v1alpha1", "kube/act", "kube/objects", "kube/tables", "kube/translate"},
+	"kube/access":    {},
 	"kube/advise":    {"core", "api/v1alpha1", "kube/translate", "semantic/metadata"},
 	"kube/feed":      {},                                        // it knows neither the tables nor the objects
 	"kube/act":       {"api/", "kube/owners", "kube/translate"}, // it writes what it is given, and decides nothing

@@ -143,7 +143,7 @@ func same(t *testing.T, a, b string) {
 func TestDefaultValues(t *testing.T) {
 	all := renderObjects(t, nil)
 	want := []string{
-		"ClusterRole muster-editor", "ClusterRole muster-queue-admin", "ClusterRole muster-queue-editor",
+		"ClusterRole muster-editor", "ClusterRole muster-metrics-reader", "ClusterRole muster-queue-admin", "ClusterRole muster-queue-editor",
 		"ClusterRole muster-queue-viewer", "ClusterRole muster-scheduler", "ClusterRole muster-schedulingpolicy-editor",
 		"ClusterRole muster-schedulingpolicy-viewer", "ClusterRole muster-topology-editor",
 		"ClusterRole muster-topology-viewer", "ClusterRole muster-viewer", "ClusterRoleBinding muster-scheduler",
@@ -158,7 +158,7 @@ func TestDefaultValues(t *testing.T) {
 	}
 	args := []string{
 		"scheduler", "--policy=default", "--leader-elect", "--leader-elect-namespace=$(POD_NAMESPACE)",
-		"--metrics-address=:8080", "--log-level=info", "--log-format=json",
+		"--metrics-address=:8080", "--metrics-secure", "--log-level=info", "--log-format=json",
 	}
 	if got := arguments(t, all); !slices.Equal(got, args) {
 		t.Errorf("got  %q\nwant %q", got, args)
@@ -170,13 +170,13 @@ func TestEveryValue(t *testing.T) {
 	all := renderObjects(t, map[string]any{
 		"image":            map[string]any{"repository": "example.com/muster", "tag": digest},
 		"imagePullSecrets": []any{map[string]any{"name": "registry"}},
-		"policy":           "night", "topology": "datacentre", "workers": 64, "shards": []any{"H800,H20", "*"},
+		"policy":           "night", "topology": "datacentre", "workers": 64, "passLimit": "10m", "closedQueues": true, "shards": []any{"H800,H20", "*"},
 		"log":       map[string]any{"level": "debug", "format": "text"},
 		"record":    map[string]any{"enabled": true, "sizeLimit": "2Gi"},
 		"pprof":     map[string]any{"enabled": true},
 		"quotaGate": map[string]any{"enabled": true},
 		"metrics": map[string]any{
-			"port":           9090,
+			"port": 9090, "tlsSecret": "muster-metrics", "readers": []any{map[string]any{"kind": "User", "name": "prometheus"}},
 			"service":        map[string]any{"annotations": map[string]any{"a": "b"}},
 			"serviceMonitor": map[string]any{"enabled": true, "labels": map[string]any{"release": "prometheus"}},
 			"dashboard":      map[string]any{"enabled": true},
@@ -191,7 +191,8 @@ func TestEveryValue(t *testing.T) {
 	})
 	want := []string{
 		"scheduler", "--policy=night", "--topology=datacentre", "--leader-elect", "--leader-elect-namespace=$(POD_NAMESPACE)",
-		"--shard=H800,H20", "--shard=*", "--workers=64", "--metrics-address=:9090", "--pprof-address=127.0.0.1:6060", "--log-level=debug",
+		"--shard=H800,H20", "--shard=*", "--workers=64", "--pass-limit=10m", "--closed-queues", "--metrics-address=:9090",
+		"--metrics-secure", "--metrics-tls-cert=/etc/muster/metrics/tls.crt", "--metrics-tls-key=/etc/muster/metrics/tls.key", "--pprof-address=127.0.0.1:6060", "--log-level=debug",
 		"--log-format=text", "--record=/var/lib/muster", "--log-level=warn",
 	}
 	if got := arguments(t, all); !slices.Equal(got, want) {
@@ -207,10 +208,10 @@ func TestEveryValue(t *testing.T) {
 	if got := pod.Spec.ServiceAccountName; got != "scheduler" {
 		t.Errorf("service account %s", got)
 	}
-	if pod.Labels["c"] != "d" || pod.Annotations["a"] != "b" || len(pod.Spec.Volumes) != 1 || len(pod.Spec.Tolerations) != 1 {
+	if pod.Labels["c"] != "d" || pod.Annotations["a"] != "b" || len(pod.Spec.Volumes) != 2 || len(pod.Spec.Tolerations) != 1 {
 		t.Errorf("pod %+v", pod)
 	}
-	for _, name := range []string{"ServiceMonitor muster-scheduler", "ConfigMap muster-dashboard", "PrometheusRule muster-alerts",
+	for _, name := range []string{"ServiceMonitor muster-scheduler", "ClusterRoleBinding muster-metrics-reader", "ConfigMap muster-dashboard", "PrometheusRule muster-alerts",
 		"MutatingAdmissionPolicy muster-quota-gate", "MutatingAdmissionPolicyBinding muster-quota-gate"} {
 		if !slices.Contains(names(all), name) {
 			t.Errorf("there is no %s", name)
@@ -368,6 +369,27 @@ func TestSchedulerRoleIsLeast(t *testing.T) {
 		if slices.Contains(r.APIGroups, "muster.sh") && slices.Contains(r.Verbs, "patch") &&
 			slices.ContainsFunc(r.Resources, func(name string) bool { return !strings.HasSuffix(name, "/status") }) {
 			t.Errorf("what people write is not the scheduler's to change: %v", r)
+		}
+	}
+}
+
+// Metrics are served by TLS to those who may read them, and kubelets ask for health by TLS; who
+// turns that off has neither, and the scheduler may ask nobody.
+func TestMetricsAreGuarded(t *testing.T) {
+	for _, secure := range []bool{true, false} {
+		all := renderObjects(t, map[string]any{"metrics": map[string]any{"secure": secure}})
+		pod := find[*appsv1.Deployment](t, all, "muster-scheduler").Spec.Template.Spec.Containers[0]
+		for _, probe := range []*corev1.Probe{pod.LivenessProbe, pod.ReadinessProbe} {
+			if (probe.HTTPGet.Scheme == corev1.URISchemeHTTPS) != secure {
+				t.Errorf("metrics.secure %t: a probe by %q", secure, probe.HTTPGet.Scheme)
+			}
+		}
+		rules := find[*rbacv1.ClusterRole](t, all, "muster-scheduler").Rules
+		if may(rules, "create", "authentication.k8s.io", "tokenreviews") != secure || may(rules, "create", "authorization.k8s.io", "subjectaccessreviews") != secure {
+			t.Errorf("metrics.secure %t: the scheduler's permissions are %v", secure, rules)
+		}
+		if slices.Contains(pod.Args, "--metrics-secure") != secure || slices.Contains(names(all), "ClusterRole muster-metrics-reader") != secure {
+			t.Errorf("metrics.secure %t: %q, %q", secure, pod.Args, names(all))
 		}
 	}
 }

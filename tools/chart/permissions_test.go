@@ -64,6 +64,9 @@ var needs = []need{
 	{"update", "muster.sh", "ledgers", "act/ledger.go", "a.muster.Put()"},
 	{"delete", "muster.sh", "ledgers", "act/ledger.go", "a.muster.Delete()"},
 
+	{"create", "authentication.k8s.io", "tokenreviews", "access/access.go", "client.AuthenticationV1()"},       // metrics.secure
+	{"create", "authorization.k8s.io", "subjectaccessreviews", "access/access.go", "client.AuthorizationV1()"}, // metrics.secure
+
 	{"get create update", "coordination.k8s.io", "leases", "lease/election.go", "resourcelock.LeaseLock{"},
 	{"list", "coordination.k8s.io", "leases", "lease/members.go", "api.List("},
 	{"patch", "coordination.k8s.io", "leases", "lease/members.go", "api.Patch("},
