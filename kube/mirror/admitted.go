@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -22,25 +21,7 @@ import (
 // as soon as the pod says anything else; and of a pod with a part of a GPU at once,
 // for its spec says nothing of GPUs. A pod without that record counts as it says,
 // as far as its spec, its node and the rights of its namespace allow (DevicesOf,
-// translate.Held, chargeable).
-
-// chargeable returns the queue to which a job with running pods is charged: the one that
-// the pods name if their namespace may use it, else that of the namespace, else the
-// default, which has a quota only if a Queue object gives it one.
-func (m *changes) chargeable(g *tables.Group, p *tables.Pod, named string) string {
-	reason, detail := m.Queues.Blocks(&m.Tables, named, g.ID.Namespace)
-	if reason == "" {
-		return named
-	}
-	queue := translate.NamespaceQueue(m.Namespaces[g.ID.Namespace])
-	if queue == "" || queue == named {
-		queue = tables.DefaultQueue
-	} else if why, _ := m.Queues.Blocks(&m.Tables, queue, g.ID.Namespace); why != "" {
-		queue = tables.DefaultQueue
-	}
-	m.tellPod(p, reason, fmt.Sprintf("%s; the running pods are charged to queue %s", detail, queue))
-	return queue
-}
+// translate.Held, Charge).
 
 // keepRecord has what counts for a pod on its node, and for its PodGroup, written into the
 // pod's status, if that is needed and not done yet.

@@ -1,15 +1,12 @@
 package mirror
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/kube/objects"
-	"github.com/muster-sched/muster/kube/settings"
 	"github.com/muster-sched/muster/kube/tables"
-	"github.com/muster-sched/muster/kube/translate"
 )
 
 // submit tells the engine about the job with all its pods.
@@ -90,26 +87,18 @@ func (m *changes) describe(g *tables.Group, p *tables.Pod, job *core.Job) {
 	a := m.AttributesOf(g, p)
 	job.Queue = m.QueueOf(g, a)
 	found := p.State != tables.PodWaiting && g.Admitted == nil // on its node, and not weighed by this instance
-	// An author can put a pod on a node directly, without the scheduler. Such a job is charged to a
-	// queue that its namespace may use, with a class that the queue accepts: else one such pod
-	// would let all others of its job into any queue, with any class.
-	if found {
-		job.Queue = m.chargeable(g, p, job.Queue)
-	} else if _, told := m.Queues.Told[job.Queue]; !told {
+	if _, told := m.Queues.Told[job.Queue]; !told && !found {
 		job.Queue = tables.DefaultQueue // it must be counted somewhere
 	}
 	if a.KindGiven {
 		job.Kind = a.Kind
 	}
 	rank := m.PriorityOf(g, p, &a)
-	if found {
-		rank = m.bearable(g, p, &a, job.Queue, rank)
-	}
 	job.User, job.Class, job.Priority, job.NeverPreempts = tables.UserOf(g, &a), a.Class, rank.Value, rank.Never
 	job.NotPreemptible, job.Locked, job.Lends = a.NotPreemptible, a.Locked, p.Object.WillLend
 	if found {
-		if reason, detail := m.Queues.Curb(job.Queue, g, &a, job); reason != "" {
-			m.tellPod(p, reason, detail+"; of pods that run, what the queue does not accept does not count")
+		for _, x := range m.Charge(g, p, &a, job) {
+			m.tellPod(p, x.Reason, x.Detail)
 		}
 	}
 	job.MinRuntime, job.Checkpoint, job.Estimate, job.StaleGrace = a.MinRuntime, a.Checkpoint, a.Estimate, a.StaleGrace
@@ -177,18 +166,4 @@ func (m *driver) settleIn(p *tables.Pod) {
 	if p.State != tables.PodWaiting {
 		m.adopt(p)
 	}
-}
-
-// bearable returns the priority of a job of which pods were found on nodes: that of its
-// PriorityClass if jobs of the queue may have it, else at most 0, as without a class. A
-// job with a pod that its author put on a node is not turned away as others are, and
-// its waiting pods start with its priority.
-func (m *changes) bearable(g *tables.Group, p *tables.Pod, a *translate.Attributes, queue string, rank settings.Priority) settings.Priority {
-	reason, detail := m.Unranked(g, p, a, queue)
-	if reason == "" {
-		return rank
-	}
-	rank.Value = min(rank.Value, 0)
-	m.tellPod(p, reason, fmt.Sprintf("%s; the job has priority %d", detail, rank.Value))
-	return rank
 }

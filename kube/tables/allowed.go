@@ -40,27 +40,6 @@ func (q *Queues) Disallowed(name string, g *Group, a *translate.Attributes) (rea
 	return "", ""
 }
 
-// Curb takes from a job of which pods were found on nodes what its queue does not accept, because
-// such a job cannot be turned away: it is of class LP and of a kind that the queue accepts, may be
-// evicted and is not locked. An expected run time is left: longer is no advantage. It returns what
-// [Queues.Disallowed] does.
-func (q *Queues) Curb(name string, g *Group, a *translate.Attributes, j *core.Job) (reason, detail string) {
-	if reason, detail = q.Disallowed(name, g, a); reason == "" {
-		return "", ""
-	}
-	s := &q.Objects[name].Spec
-	if len(s.Classes) > 0 && !slices.Contains(s.Classes, v1alpha1.JobClass(core.HP.String())) {
-		j.Class = core.LP
-	}
-	if k := v1alpha1.JobKind(j.Kind.String()); len(s.Kinds) > 0 && !slices.Contains(s.Kinds, k) {
-		j.Kind = core.Kind(slices.Index(core.Kinds[:], string(s.Kinds[0])))
-	}
-	if s.Protection == "Forbidden" {
-		j.Locked, j.NotPreemptible = false, false
-	}
-	return reason, detail
-}
-
 func oneOf[T ~string](list []T) string {
 	var all []string
 	for _, x := range list {

@@ -9,6 +9,7 @@
 //	admitted.go quarantine.go     what of that counts until it ends, and what keeps it out
 //	ledger.go                     what engines counted that are no more
 //	queues.go shards.go           which queue a job waits in, and which instance decides on it
+//	found.go                      what counts for pods that their authors put on nodes
 //	returning.go                  which new pods come back as those that restart elsewhere
 //	leaving.go overcommit.go      which pods leave drained and lost nodes, and GPUs given twice
 //	count.go census.go journey.go what nodes and groups count as, and the journeys of jobs
