@@ -114,16 +114,26 @@ func (s *State) count(id NodeID, o Owner, by int32) {
 			}
 		}
 		s.countLabel(labelAt{label, NodeLevelNum, int32(s.Home(id))}, by)
-		s.labels[labelAt{label, anywhere, 0}] += by
+		s.addLabelled(labelAt{label, anywhere, 0}, by)
 	}
 }
 
 // countLabel counts a pod with a label in a domain. If it is the first there, or was the last,
 // it counts the domain among those that host the label.
 func (s *State) countLabel(at labelAt, by int32) {
-	was := s.labels[at]
-	s.labels[at] = was + by
-	if was == 0 || was+by == 0 {
-		s.labels[labelAt{at.label, at.level, hosts}] += by
+	if now := s.addLabelled(at, by); now == by || now == 0 {
+		s.addLabelled(labelAt{at.label, at.level, hosts}, by)
 	}
+}
+
+// addLabelled adds by to a counter and returns what it is then. One that is zero is forgotten: labels of jobs that have ended, such as
+// the name of each, must not add up.
+func (s *State) addLabelled(at labelAt, by int32) int32 {
+	now := s.labels[at] + by
+	if now == 0 {
+		delete(s.labels, at)
+	} else {
+		s.labels[at] = now
+	}
+	return now
 }

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"maps"
 	"math/bits"
 	"reflect"
 	"slices"
@@ -158,12 +159,7 @@ func (y *yard) picture() any {
 		n.others = &others{y.FreeAmount(NodeID(i), "fpga"), y.FreeAmount(NodeID(i), "hca")}
 		nodes = append(nodes, n)
 	}
-	labels := map[labelAt]int32{}
-	for k, v := range y.labels {
-		if v != 0 {
-			labels[k] = v
-		}
-	}
+	labels := maps.Clone(y.labels)
 	var pools []any
 	for _, p := range y.pools {
 		var leaves []any
@@ -214,6 +210,11 @@ func (y *yard) checkPods() {
 // checkLabels counts the pods with labels again.
 func (y *yard) checkLabels() {
 	y.rt.Helper()
+	for at, pods := range y.labels {
+		if pods == 0 {
+			y.rt.Fatalf("the counter %+v is kept though it is zero", at)
+		}
+	}
 	for _, label := range []string{"db", "web"} {
 		for id := range NodeID(y.Nodes()) {
 			want := 0
