@@ -22,13 +22,17 @@ type Explanation struct {
 	// Waiting, Running and Leaving count pods; nominated ones wait. Moving counts those of
 	// the running ones that are being moved, Standby those that lend their GPUs.
 	Waiting, Running, Leaving, Moving, Standby int
-	// Ahead counts the waiting jobs before it in the order of all jobs. Since is when it began
-	// to wait.
+	// Ahead counts the waiting jobs before it in the order of all jobs, without those that can never start. Since is
+	// when it began to wait.
 	Ahead int
 	Since Time
 	// Settled is when the first job that may be evicted for it will have run for its minimum
 	// time, Never if it does not wait for that.
 	Settled Time
+	// EvictsAt is when it will evict others, when these will have run for their minimum time, if nothing else
+	// changes; Never if that is not to be seen. Evicts says which, by name.
+	EvictsAt Time
+	Evicts   []Victim
 	// Delayed is until when it evicts no others, although there may be enough to evict, because it has
 	// not waited for long enough; Never if that does not keep it: see [Preempt.Delay].
 	Delayed Time
@@ -53,7 +57,7 @@ func (e *Engine) Explain(name string) (Explanation, bool) {
 	e.unowned.lend()
 	x := Explanation{
 		Job: name, Since: j.since, Running: int(j.count[podRunning]), Leaving: j.leaving(),
-		Waiting: j.waiting(), Moving: j.movesNow(), Standby: int(j.standing), Settled: Never, Delayed: Never, Stops: e.staleGangs.until(j),
+		Waiting: j.waiting(), Moving: j.movesNow(), Standby: int(j.standing), Settled: Never, EvictsAt: Never, Delayed: Never, Stops: e.staleGangs.until(j),
 	}
 	x.Ahead = e.ahead(j)
 	if x.Waiting > 0 {
@@ -63,6 +67,7 @@ func (e *Engine) Explain(name string) (Explanation, bool) {
 		x.Detail += j.behind() + e.recovery.text(j)
 		if strings.Contains(x.Detail, tooYoung) {
 			x.Settled = q.firstSettled(j)
+			x.EvictsAt, x.Evicts = e.evictsLater(j, x.Settled)
 		}
 		x.Owed, x.Turn = e.shares.of(j), cmp.Or(e.longTerm.turn(j), e.turns.text(j))
 		if e.delayed(j) {
@@ -537,8 +542,31 @@ func accountText(q *quota.Queue, account string, need Milli) string {
 		return fmt.Sprintf("queue %s owns no %s quota and no other queue lends enough: needs %s", q.Name, name, text(need))
 	}
 	nominal, _ := owner.Nominal(account)
-	return fmt.Sprintf("queue %s needs %s of %s: quota %s, in use %s, available with borrowing %s", owner.Name, text(need), name,
+	out := fmt.Sprintf("queue %s needs %s of %s: quota %s, in use %s, available with borrowing %s", owner.Name, text(need), name,
 		text(nominal), text(owner.InUse(account)), text(max(0, owner.Available(account))))
+	if owner.InUse(account)+max(0, owner.Available(account)) < nominal { // others have some of its own
+		out += borrowersText(owner, account)
+	}
+	return out
+}
+
+// mostBorrowers is how many queues are named that borrow.
+const mostBorrowers = 3
+
+// borrowersText says which other queues borrow of an account, and how much; "" if none does.
+func borrowersText(q *quota.Queue, account string) string {
+	var parts []string
+	all := q.Borrowers(account)
+	for _, b := range all[:min(len(all), mostBorrowers)] {
+		parts = append(parts, fmt.Sprintf("queue %s %s", b.Queue, quota.AmountText(account, b.Amount)))
+	}
+	switch more := len(all) - len(parts); {
+	case parts == nil:
+		return ""
+	case more > 0:
+		parts = append(parts, fmt.Sprintf("and %d more queues", more))
+	}
+	return " (borrowed by others: " + strings.Join(parts, ", ") + ")"
 }
 
 // durationText writes a time in the largest unit that it is a multiple of.

@@ -382,27 +382,6 @@ func (e *Engine) sortByOrder(js []*job) {
 	slices.SortFunc(js, func(a, b *job) int { return e.longTerm.compare(a, b, index[a], index[b]) })
 }
 
-// ahead counts the jobs in classes that come before one in the order.
-func (e *Engine) ahead(j *job) int {
-	n := 0
-	if e.turns.lines == nil {
-		for _, o := range e.jobs.byName {
-			if o != j && o.class != nil && e.comesBefore(o, j) {
-				n++
-			}
-		}
-		return n
-	}
-	js := []*job{j}
-	for _, o := range e.jobs.byName {
-		if o != j && o.class != nil {
-			js = append(js, o)
-		}
-	}
-	e.sortByOrder(js)
-	return slices.Index(js, j)
-}
-
 // comesBefore reports whether a job comes before another one in the order in which they would be tried now.
 func (e *Engine) comesBefore(a, b *job) bool {
 	if lt := &e.longTerm; lt.ledger != nil {

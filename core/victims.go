@@ -664,14 +664,19 @@ func whole(gone []victim) []victim {
 	return slices.DeleteFunc(gone, func(v victim) bool { return v.pod >= 0 && gangs[v.job] })
 }
 
-// settled reports whether a pod or gang of a job, which started at a time, has run for its
-// minimum time; if not, the search notes when it will have.
-func (pl *planner) settled(s *search, j *job, started, now Time) bool {
+// minRuntime returns how long pods of a job run before they can be evicted for others.
+func (pl *planner) minRuntime(j *job) Time {
 	own := j.MinRuntime
 	if longest := pl.policy.Preempt.MaxMinRuntime; j.exposed && longest > 0 {
 		own = min(own, longest) // it borrows, and no borrower is protected for longer
 	}
-	due := cluster.Plus(started, max(pl.policy.Preempt.MinRuntime, own))
+	return max(pl.policy.Preempt.MinRuntime, own)
+}
+
+// settled reports whether a pod or gang of a job, which started at a time, has run for its
+// minimum time; if not, the search notes when it will have.
+func (pl *planner) settled(s *search, j *job, started, now Time) bool {
+	due := cluster.Plus(started, pl.minRuntime(j))
 	if now < due {
 		s.due = min(s.due, due)
 	}

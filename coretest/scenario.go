@@ -328,6 +328,9 @@ func settled(x *core.Explanation) string {
 	if x.Settled != core.Never {
 		said = fmt.Sprintf(" (the first at %s)", seconds(x.Settled))
 	}
+	if x.EvictsAt != core.Never {
+		said += fmt.Sprintf("; at %s it evicts %s", seconds(x.EvictsAt), x.EvictsText())
+	}
 	if x.Delayed != core.Never {
 		said += fmt.Sprintf("; it evicts no pods before %s", seconds(x.Delayed))
 	}

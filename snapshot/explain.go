@@ -72,7 +72,7 @@ func (r *runner) explain(job string, round *Round) Explanation {
 		s.Stops = fmt.Sprintf("in %.3gs, unless the gang has its minimum of pods by then", (e.Stops - r.now).Seconds())
 	}
 	if e.Waiting > 0 {
-		s.Reason, s.Detail, s.Change = e.Reason.String(), e.Detail+settled(&e, r.now), e.Reason.Advice()
+		s.Reason, s.Detail, s.Change = e.Reason.String(), e.Detail+settled(&e, r.now), e.Advice()
 		for _, f := range r.engine.Nearest(job, nearest) {
 			s.Nearest = append(s.Nearest, f.Advice())
 		}
@@ -90,6 +90,9 @@ func settled(e *core.Explanation, now core.Time) string {
 	said := ""
 	if e.Settled != core.Never {
 		said = fmt.Sprintf("; the first can be evicted in %.3gs", (e.Settled - now).Seconds())
+	}
+	if e.EvictsAt != core.Never {
+		said += fmt.Sprintf("; in %.3gs it evicts %s", (e.EvictsAt - now).Seconds(), e.EvictsText())
 	}
 	if e.Delayed != core.Never {
 		said += fmt.Sprintf("; it evicts no pods for another %.3gs", (e.Delayed - now).Seconds())

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -86,4 +87,40 @@ func (q *Queue) sumUp(resources bool, out map[string][]Usage) map[string]sums {
 		out[q.Name] = append(out[q.Name], u)
 	}
 	return all
+}
+
+// Borrower is a queue whose jobs use more of an account than it owns, and how much more.
+type Borrower struct {
+	Queue  string
+	Amount Milli
+}
+
+// Borrowers lists the other queues that borrow of an account, those that borrow most first, then by name: beyond the
+// nominal quota against which their jobs count, or all that those use that count against none. It costs O(queues).
+func (q *Queue) Borrowers(account string) []Borrower {
+	var out []Borrower
+	for _, o := range q.ledger.order {
+		a := o.accounts[account]
+		if o == q || a == nil {
+			continue
+		}
+		amount := Milli(0)
+		switch o.Owner(account) {
+		case o:
+			amount = a.counted - a.nominal
+		case nil:
+			for i := range o.own {
+				if accounts, _ := o.governing(o.own[i].account); slices.Contains(accounts, account) {
+					amount += o.own[i].Milli
+				}
+			}
+		}
+		if amount > 0 {
+			out = append(out, Borrower{o.Name, amount})
+		}
+	}
+	slices.SortFunc(out, func(a, b Borrower) int {
+		return cmp.Or(cmp.Compare(b.Amount, a.Amount), cmp.Compare(a.Queue, b.Queue))
+	})
+	return out
 }

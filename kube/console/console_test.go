@@ -26,6 +26,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/internal/fakeapi"
+	"github.com/muster-sched/muster/internal/table"
 	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -250,6 +251,7 @@ func TestStart(t *testing.T) {
 	client, _ := cluster(t, says("next", "Victims", "pods still leaving for it: 2")+podText("later", "", "", "phase: Pending")+
 		says("then", "Resources", "needs much; jobs ahead: 2; expected start: 2026-01-31T18:00:00Z")+
 		says("some-day", "Resources", "needs more; jobs ahead: 3; expected start unknown: running jobs without a walltime, or past it: 4; nearest places: move 2 GPUs off n1 | move 3 GPUs off n2")+
+		says("owner", "Resources", "needs its own; jobs ahead: 1; evicts others at 2026-01-31T18:00:00Z: team/pod/v1 (minimum run time 5m); in queue: owners; nearest places: move 2 GPUs off n1")+
 		podText("v1", ", deletionTimestamp: ago(-20s)", ", nodeName: n", evicted)+podText("v2", ", deletionTimestamp: ago(-30s)", ", nodeName: n", evicted))
 	jobs, err := client.Jobs(context.Background(), Filter{Namespace: "team"})
 	if err != nil {
@@ -261,16 +263,18 @@ func TestStart(t *testing.T) {
 		settled         bool
 		why, said, says string
 	}{
-		"next":     {&soon, true, "", "at the latest: its places are reserved", `Starts by +` + stamp(soon) + `\n`},
-		"then":     {&late, false, "", "if walltimes hold", `Starts +` + stamp(late) + `, if running jobs end within their walltimes\n`},
+		"next":     {&soon, true, "", "at the latest: its places are reserved", `Starts by +` + table.Stamp(soon) + `\n`},
+		"then":     {&late, false, "", "if walltimes hold", `Starts +` + table.Stamp(late) + `, if running jobs end within their walltimes\n`},
 		"some-day": {nil, false, "running jobs without a walltime, or past it: 4", "running jobs without a walltime, or past it: 4", `Starts +unknown: running jobs without a walltime, or past it: 4\n`},
-		"later":    {nil, false, "", reasonOf(NotSeen).Change, `Reason +NotSeen`},
+		"owner": {&late, false, "", "soon after it evicts team/pod/v1 (minimum run time 5m)",
+			`Queue +owners\n(.|\n)*Starts +soon after ` + table.Stamp(late) + `, when it evicts team/pod/v1 \(minimum run time 5m\)\nTo change +` + core.EvictsAdvice + `\n`},
+		"later": {nil, false, "", reasonOf(NotSeen).Change, `Reason +NotSeen`},
 	} {
 		j := jobs[slices.IndexFunc(jobs, func(j Job) bool { return j.ID == "pod/"+name })]
 		if (j.Start == nil) != (want.start == nil) || j.Start != nil && !j.Start.Equal(*want.start) || j.Settled != want.settled || j.NoStart != want.why || j.expected() != want.said {
 			t.Errorf("%s starts at %v, settled: %v, %q, %q", name, j.Start, j.Settled, j.NoStart, j.expected())
 		}
-		if strings.Contains(j.Detail, "expected") {
+		if strings.Contains(j.Detail, "expected") || strings.Contains(j.Detail, "evicts") {
 			t.Errorf("%s: detail %q", name, j.Detail)
 		}
 		x, err := client.Explain(context.Background(), "team", name)
@@ -293,7 +297,7 @@ func TestStart(t *testing.T) {
 	for line := range strings.Lines(text.String()) {
 		order = append(order, strings.Fields(line)[0])
 	}
-	if !slices.Equal(order[:3], []string{"JOBID", "pod/next", "pod/then"}) || len(order) != 5 {
+	if !slices.Equal(order[:3], []string{"JOBID", "pod/next", "pod/then"}) || len(order) != 6 {
 		t.Errorf("got\n%s", text.String())
 	}
 }
@@ -533,7 +537,7 @@ func TestTimesAreWritten(t *testing.T) {
 		3661 * time.Second:             {"1:01:01", "1h01m"},
 		(86400*2 + 3661) * time.Second: {"2-01:01:01", "2d01h"},
 	} {
-		if got := [2]string{clock(d), span(d)}; got != want {
+		if got := [2]string{table.Clock(d), table.Span(d)}; got != want {
 			t.Errorf("%v: got %q, want %q", d, got, want)
 		}
 	}
@@ -653,6 +657,19 @@ func TestPriorityByLabel(t *testing.T) {
 
 // The queue of pods that name none is that of the Job that makes them, whether they
 // are there or not.
+// A gang that an object made has the name of that object, as a Job of Volcano has.
+func TestGangsHaveTheNameOfTheirOwner(t *testing.T) {
+	const of = ", labels: {volcano.sh/queue-name: q}, annotations: {scheduling.k8s.io/group-name: train-0123}, ownerReferences: [{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, name: train, uid: u, controller: true}]"
+	client, _ := cluster(t, podText("train-worker-0", of, "", "phase: Pending")+podText("train-worker-1", of, "", "phase: Pending"))
+	jobs, err := client.Jobs(context.Background(), Filter{Namespace: "team"})
+	if err != nil || len(jobs) != 1 || jobs[0].ID != "job.batch.volcano.sh/train" || jobs[0].Group != "gang/train-0123" || jobs[0].Queue != "q" {
+		t.Errorf("got %+v, %v", jobs, err)
+	}
+	if x, err := client.Explain(context.Background(), "team", "train"); err != nil || len(x.Pods) != 2 {
+		t.Errorf("explained as %+v, %v", x, err)
+	}
+}
+
 func TestQueueOfTheJob(t *testing.T) {
 	job := func(name, spec string) string {
 		return "\n---\napiVersion: batch/v1\nkind: Job\nmetadata: {name: " + name + ", namespace: team, uid: u" + name + ", labels: {kueue.x-k8s.io/queue-name: q}}\nspec: {" + spec + "template: {spec: {schedulerName: muster}}}"

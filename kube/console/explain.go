@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/internal/hostlist"
 	"github.com/muster-sched/muster/internal/table"
 	"github.com/muster-sched/muster/kube/translate"
@@ -88,6 +89,9 @@ func (c *Client) Explain(ctx context.Context, namespace, name string) (*Explanat
 	}
 	x := &Explanation{Job: *j, Ahead: -1, Pods: []PodLine{}, Events: []EventLine{}}
 	x.Change, x.Nearest = reasonOf(j.Reason).Change, j.nearest
+	if j.Evicts != "" {
+		x.Change = core.EvictsAdvice
+	}
 	if detail, ahead, ok := strings.Cut(j.Detail, translate.AheadMark); ok {
 		if n, err := strconv.Atoi(ahead); err == nil {
 			x.Detail, x.Ahead = detail, n
@@ -282,21 +286,21 @@ func (x *Explanation) Write(w io.Writer, v *View) error {
 		size += ", gang running: " + x.gang()
 	}
 	t.Add("Size", size)
-	t.Add("Created", fmt.Sprintf("%s, %s ago", stamp(x.Created), span(v.Now.Sub(x.Created))))
+	t.Add("Created", fmt.Sprintf("%s, %s ago", table.Stamp(x.Created), table.Span(v.Now.Sub(x.Created))))
 	if x.Estimate != "" {
 		t.Add("Estimate", x.Estimate)
 	}
 	if x.Started != nil {
-		t.Add("Started", fmt.Sprintf("%s, %s ago", stamp(*x.Started), span(v.Now.Sub(*x.Started))))
+		t.Add("Started", fmt.Sprintf("%s, %s ago", table.Stamp(*x.Started), table.Span(v.Now.Sub(*x.Started))))
 	}
 	if x.Ended != nil {
-		t.Add("Ended", fmt.Sprintf("%s, %s ago", stamp(*x.Ended), span(v.Now.Sub(*x.Ended))))
+		t.Add("Ended", fmt.Sprintf("%s, %s ago", table.Stamp(*x.Ended), table.Span(v.Now.Sub(*x.Ended))))
 	}
 	if len(x.Nodes) > 0 {
 		t.Add("Nodes", fmt.Sprintf("%d: %s", len(x.Nodes), hostlist.Format(x.Nodes)))
 	}
 	if x.Reason != "" {
-		t.Add("Waits for", span(x.waited(v.Now)))
+		t.Add("Waits for", table.Span(x.waited(v.Now)))
 		t.Add("Reason", fmt.Sprintf("%s (%s): %s", x.Reason, x.Code, x.Detail))
 		if x.Turn != "" {
 			t.Add("Turn", x.Turn)
@@ -306,9 +310,11 @@ func (x *Explanation) Write(w io.Writer, v *View) error {
 		}
 		switch {
 		case x.Settled:
-			t.Add("Starts by", stamp(*x.Start))
+			t.Add("Starts by", table.Stamp(*x.Start))
+		case x.Evicts != "":
+			t.Add("Starts", "soon after "+table.Stamp(*x.Start)+", when it evicts "+x.Evicts)
 		case x.Start != nil:
-			t.Add("Starts", stamp(*x.Start)+", if running jobs end within their walltimes")
+			t.Add("Starts", table.Stamp(*x.Start)+", if running jobs end within their walltimes")
 		case x.NoStart != "":
 			t.Add("Starts", "unknown: "+x.NoStart)
 		}
@@ -365,7 +371,7 @@ func (x *Explanation) writePods(w io.Writer, v *View) error {
 		{name: "NODE", text: func(p *PodLine) string { return cmp.Or(p.Node, "-") }},
 		{name: "GPUS", right: true, text: func(p *PodLine) string { return p.GPUs.String() }},
 		{name: "DEVICES", text: func(p *PodLine) string { return cmp.Or(p.Devices, "-") }},
-		{name: "SINCE", right: true, text: func(p *PodLine) string { return span(v.Now.Sub(p.Since)) }},
+		{name: "SINCE", right: true, text: func(p *PodLine) string { return table.Span(v.Now.Sub(p.Since)) }},
 		{name: "WHY", text: func(p *PodLine) string {
 			if strings.HasPrefix(p.Why, x.Reason+": "+x.Detail) {
 				return cmp.Or(x.Reason, "-") // the rest is said above
@@ -403,7 +409,7 @@ func (x *Explanation) writeEvents(w io.Writer, v *View) error {
 	}
 	fmt.Fprintln(w)
 	return list(w, v, []column[*EventLine]{
-		{name: "LAST", right: true, text: func(e *EventLine) string { return span(v.Now.Sub(e.Last)) }},
+		{name: "LAST", right: true, text: func(e *EventLine) string { return table.Span(v.Now.Sub(e.Last)) }},
 		{name: "TIMES", right: true, text: func(e *EventLine) string { return strconv.Itoa(int(e.Count)) }},
 		{name: "ABOUT", text: func(e *EventLine) string {
 			if e.Object == x.Group && x.Group != x.ID {

@@ -59,6 +59,8 @@ type Job struct {
 	Start   *time.Time `json:"expected_start,omitempty"`
 	Settled bool       `json:"settled,omitempty"`
 	NoStart string     `json:"no_expected_start,omitempty"`
+	// Evicts names the jobs that it evicts at Start, when they have run for their minimum time.
+	Evicts string `json:"evicts,omitempty"`
 
 	pods     []*pod
 	live     bool // not all of them ended
@@ -205,12 +207,12 @@ func (c *Client) prioritize(ctx context.Context, byGroup map[translate.Group]*Jo
 	return nil
 }
 
-// rename gives PodGroups that an object made, such as a Job, the name of that
+// rename gives PodGroups and gangs that an object made, such as a Job, the name of that
 // object, unless it made several.
 func rename(byGroup map[translate.Group]*Job) {
 	owned := map[string][]*Job{}
 	for _, j := range byGroup {
-		if j.group.Kind == translate.ByPodGroup && j.pods[0].owner != "" {
+		if (j.group.Kind == translate.ByPodGroup || j.group.Kind == translate.ByGang) && j.pods[0].owner != "" {
 			id := j.Namespace + "/" + j.pods[0].owner
 			owned[id] = append(owned[id], j)
 		}
@@ -437,7 +439,15 @@ func (j *Job) whyWaiting() {
 	if text, places, ok := strings.Cut(detail, translate.NearestMark); ok {
 		detail, j.nearest = text, strings.Split(places, translate.NearestSeparator)
 	}
-	if text, at, ok := strings.Cut(detail, translate.StartMark); ok {
+	if text, queue, ok := strings.Cut(detail, translate.QueueMark); ok {
+		detail, j.Queue = text, queue
+	}
+	if text, evicts, ok := strings.Cut(detail, translate.EvictsMark); ok {
+		at, who, _ := strings.Cut(evicts, translate.EvictsSeparator)
+		if t, err := time.Parse(time.RFC3339, at); err == nil {
+			detail, j.Start, j.Evicts = text, &t, who
+		}
+	} else if text, at, ok := strings.Cut(detail, translate.StartMark); ok {
 		if t, err := time.Parse(time.RFC3339, at); err == nil {
 			detail, j.Start = text, &t
 		}

@@ -67,7 +67,7 @@ func Queue(w io.Writer, v *View, jobs []Job) error {
 		{name: "PRIORITY", right: true, text: func(j *Job) string { return strconv.Itoa(int(j.Priority)) }, when: wide},
 		{name: "GROUP", text: func(j *Job) string { return j.Group }, when: wide},
 		{name: "ST", text: func(j *Job) string { return string(j.State) }},
-		{name: "TIME", right: true, text: func(j *Job) string { return clock(j.ran(v.Now)) }},
+		{name: "TIME", right: true, text: func(j *Job) string { return table.Clock(j.ran(v.Now)) }},
 		{name: "NODES", right: true, text: (*Job).nodes},
 		{name: "GPUS", right: true, text: func(j *Job) string { return j.GPUs.String() }},
 		{name: "NODELIST(REASON)", text: func(j *Job) string { return j.where(v) }},
@@ -98,7 +98,7 @@ func Starts(w io.Writer, v *View, jobs []Job) error {
 			if j.Start == nil {
 				return "N/A"
 			}
-			return stamp(*j.Start)
+			return table.Stamp(*j.Start)
 		}},
 		{name: "GPUS", right: true, text: func(j *Job) string { return j.GPUs.String() }},
 		{name: "NODELIST(REASON)", text: func(j *Job) string { return j.where(v) }},
@@ -233,6 +233,8 @@ func (j *Job) expected() string {
 	switch {
 	case j.Settled:
 		return "at the latest: its places are reserved"
+	case j.Evicts != "":
+		return "soon after it evicts " + j.Evicts
 	case j.Start != nil:
 		return "if walltimes hold"
 	case j.NoStart != "":
@@ -254,8 +256,8 @@ func List(w io.Writer, v *View, jobs []Job) error {
 		{name: "GANG", text: (*Job).gang},
 		{name: "TASKS", text: (*Job).tasks},
 		{name: "GPUS", right: true, text: func(j *Job) string { return j.GPUs.String() }},
-		{name: "RUNNING", right: true, text: func(j *Job) string { return span(j.ran(v.Now)) }},
-		{name: "WAITING", right: true, text: func(j *Job) string { return span(j.waited(v.Now)) }},
+		{name: "RUNNING", right: true, text: func(j *Job) string { return table.Span(j.ran(v.Now)) }},
+		{name: "WAITING", right: true, text: func(j *Job) string { return table.Span(j.waited(v.Now)) }},
 		{name: "REASON", text: func(j *Job) string {
 			if v.Wide && j.Detail != "" {
 				return j.Reason + ": " + j.Detail
@@ -323,35 +325,3 @@ func (j *Job) where(v *View) string {
 	}
 	return text + "(" + why + ")"
 }
-
-// clock writes a time as Slurm does: 0:00, 59:59, 1:00:00, 1-00:00:00.
-func clock(d time.Duration) string {
-	s := int64(d / time.Second)
-	days, h, m, s := s/86400, s/3600%24, s/60%60, s%60
-	switch {
-	case days > 0:
-		return fmt.Sprintf("%d-%02d:%02d:%02d", days, h, m, s)
-	case h > 0:
-		return fmt.Sprintf("%d:%02d:%02d", h, m, s)
-	}
-	return fmt.Sprintf("%d:%02d", m, s)
-}
-
-// span writes a time in its two largest units; "-" for none.
-func span(d time.Duration) string {
-	s := int64(d / time.Second)
-	switch {
-	case s <= 0:
-		return "-"
-	case s < 60:
-		return fmt.Sprintf("%ds", s)
-	case s < 3600:
-		return fmt.Sprintf("%dm%02ds", s/60, s%60)
-	case s < 86400:
-		return fmt.Sprintf("%dh%02dm", s/3600, s/60%60)
-	}
-	return fmt.Sprintf("%dd%02dh", s/86400, s/3600%24)
-}
-
-// stamp writes a point in time.
-func stamp(t time.Time) string { return t.Local().Format("2006-01-02T15:04:05") }

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/internal/table"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -178,14 +179,14 @@ func (t *Cluster) Write(w io.Writer, v *View) error {
 			jobs = append(jobs, fmt.Sprintf("%s %d", states[i].State.name(), n))
 		}
 	}
-	fmt.Fprintf(w, "%s  jobs: %s\n\n", stamp(t.At), cmp.Or(strings.Join(jobs, ", "), "none"))
+	fmt.Fprintf(w, "%s  jobs: %s\n\n", table.Stamp(t.At), cmp.Or(strings.Join(jobs, ", "), "none"))
 	err := list(w, v, []column[*Model]{
 		{name: "MODEL", text: func(m *Model) string { return m.Model }},
 		{name: "NODES", right: true, text: func(m *Model) string { return fmt.Sprint(m.Nodes) }},
 		{name: "GPUS", right: true, text: func(m *Model) string { return fmt.Sprint(m.GPUs) }},
 		{name: "USED", right: true, text: func(m *Model) string { return m.Used.String() }},
 		{name: "FREE", right: true, text: func(m *Model) string { return m.Free.String() }},
-		{name: "", text: func(m *Model) string { return bar(m.Used, m.GPUs) }},
+		{name: "", text: func(m *Model) string { return table.Bar(float64(m.Used) / float64(1000*max(m.GPUs, 1))) }},
 		{name: "FRAGMENTED", right: true, text: func(m *Model) string { return fmt.Sprint(m.Fragmented) }},
 		{name: "UNHEALTHY", right: true, text: func(m *Model) string { return fmt.Sprint(m.Unhealthy) }},
 		{name: "CLOSED", right: true, text: func(m *Model) string { return fmt.Sprint(m.Closed) }},
@@ -216,12 +217,4 @@ func (t *Cluster) Write(w io.Writer, v *View) error {
 		fmt.Fprintln(w, "Warning: "+text)
 	}
 	return err
-}
-
-// bar shows how much of this many GPUs is used: [####----] 50%.
-func bar(used v1alpha1.GPUs, gpus int) string {
-	const width = 20
-	part := float64(used) / float64(1000*max(gpus, 1))
-	n := min(int(part*width+0.5), width)
-	return fmt.Sprintf("[%s%s] %3.0f%%", strings.Repeat("#", n), strings.Repeat("-", width-n), 100*part)
 }

@@ -23,7 +23,7 @@ func TestExpectedStart(t *testing.T) {
 	w.pod("never", asking(v1alpha1.GPUResource, "9"))
 	w.pod("then", asking(v1alpha1.GPUResource, "8"))
 	w.waits("next", "Resources", "are free"+translate.StartMark+ends.UTC().Format(time.RFC3339))
-	w.waits("then", "Resources", "; jobs ahead: 2"+translate.NoStartMark+"jobs before it have no walltime, or it needs more than running jobs will free")
+	w.waits("then", "Resources", "; jobs ahead: 1"+translate.NoStartMark+"jobs before it have no walltime, or it needs more than running jobs will free")
 	w.waits("never", "NoNode", "")
 	if g := w.m.Pods[w.pods["default/never"].UID].Group; strings.Contains(g.Waiting.Detail, "expected") {
 		t.Errorf("of a pod that fits no node it says %q", g.Waiting.Detail)

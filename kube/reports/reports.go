@@ -128,7 +128,8 @@ func (r *Reporter) Report(e Engine, g *tables.Group) []act.Report {
 			if x.Ahead > 0 {
 				detail += fmt.Sprint(translate.AheadMark, x.Ahead)
 			}
-			detail += r.expects(e, g, x.Reason)
+			detail += r.expects(e, g, &x)
+			detail += r.queueText(g)
 		}
 		g.Wait(r.Now, reason, detail)
 		r.Census.NoteGroup(g)
@@ -185,9 +186,23 @@ type Outlook struct {
 	Until core.Time              // when the next is made
 }
 
-// expects returns a text that says when a job is expected to start, or why that is not known;
+// queueText says in which queue a group waits, if its pods do not say so: an object above them does, or a PodGroup.
+func (r *Reporter) queueText(g *tables.Group) string {
+	for _, p := range g.Pods {
+		if r.QueueOf(g, p.Object.Attributes) == g.Queue {
+			return ""
+		}
+	}
+	return translate.QueueMark + g.Queue
+}
+
+// expects returns a text that says when a job is expected to start, or to evict others, or why that is not known;
 // it is empty for a job that does not wait for what others hold.
-func (r *Reporter) expects(e Engine, g *tables.Group, why core.Reason) string {
+func (r *Reporter) expects(e Engine, g *tables.Group, x *core.Explanation) string {
+	why := x.Reason
+	if x.EvictsAt != core.Never {
+		return translate.EvictsMark + translate.Clock(x.EvictsAt) + translate.EvictsSeparator + x.EvictsText()
+	}
 	if !tables.WantsRoom(why) && why != core.QuotaExceeded && why != core.MustNotBorrow && why != core.HeldBack && why != core.MaxRunning {
 		return ""
 	}

@@ -8,14 +8,18 @@ import (
 )
 
 // The message of the condition Waiting says why a job waits, and, after TurnMark, which queue, job or user comes before it; then, each after its mark:
-// how many jobs wait in front (AheadMark), at what time the job is expected to start
-// (StartMark), or why no start can be predicted (NoStartMark), and what would free the nearest
-// places (NearestMark, with NearestSeparator between them).
+// how many jobs wait in front (AheadMark), when it evicts which others (EvictsMark, with EvictsSeparator between the time and them), or at
+// what time the job is expected to start (StartMark), or why no start can be predicted (NoStartMark), in which queue it is, if
+// its pods do not say so (QueueMark), and what would free the nearest places (NearestMark, with NearestSeparator between them).
 const (
 	TurnMark    = "; turn: "
 	AheadMark   = "; jobs ahead: "
 	StartMark   = "; expected start: "
 	NoStartMark = "; expected start unknown: "
+	EvictsMark  = "; evicts others at "
+	QueueMark   = "; in queue: "
+
+	EvictsSeparator = ": "
 
 	NearestMark      = "; nearest places: "
 	NearestSeparator = " | "
@@ -23,7 +27,7 @@ const (
 
 // WhyWaiting is the part of such a message that says why the job waits.
 func WhyWaiting(message string) string {
-	for _, mark := range []string{AheadMark, StartMark, NoStartMark, NearestMark} {
+	for _, mark := range []string{AheadMark, EvictsMark, StartMark, NoStartMark, QueueMark, NearestMark} {
 		message, _, _ = strings.Cut(message, mark)
 	}
 	return message
