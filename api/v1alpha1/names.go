@@ -108,6 +108,19 @@ const (
 	BackfilledAnnotation = "muster.sh/backfilled"
 )
 
+// What is on Jobs that are made as Slurm makes jobs.
+const (
+	// DependencyAnnotation, on a Job, says after which other Jobs of its namespace it starts, as sbatch --dependency does:
+	// afterok:NAME,afterany:NAME.
+	DependencyAnnotation = "muster.sh/dependency"
+	// SlurmJobIDLabel is the number by which its script knows the job, SlurmJobNameAnnotation what it is called there. Jobs with
+	// the dependency singleton and one such name run one after the other.
+	SlurmJobIDLabel        = "muster.sh/slurm-job-id"
+	SlurmJobNameAnnotation = "muster.sh/slurm-job-name"
+	// CommentAnnotation is any text for people.
+	CommentAnnotation = "muster.sh/comment"
+)
+
 // What Muster writes on the owner of pods that it suspends so that they leave.
 // Taking the annotation away keeps the owner suspended.
 const (
@@ -279,6 +292,7 @@ var Keys = []string{
 	GPUCombinationsAnnotation, GPUModelsAnnotation, GPUFractionAnnotation, GPUCountAnnotation, GPUMemoryAnnotation, MinMemberAnnotation, OnFailureAnnotation, StaleGraceAnnotation,
 	TaskAnnotation, StageAnnotation, SegmentSizeAnnotation, SegmentTopologyAnnotation, GPUsAnnotation, NICsAnnotation, ShareAnnotation, BackfilledAnnotation, SuspendedLabel,
 	DrainAnnotation, EvictionsAnnotation, CordonedAnnotation, StrikesAnnotation, TestAnnotation, DiagnosticLabel, TestsAnnotation, RecoveryAnnotation, ReleaseAnnotation, MoveAnnotation, MovingAnnotation, StandbyUntilAnnotation, StandbyKeepsAnnotation, StandbyAnnotation, PausableAnnotation, AgentAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUPositionsAnnotation, ShardsLabel,
+	DependencyAnnotation, SlurmJobIDLabel, SlurmJobNameAnnotation, CommentAnnotation,
 }
 
 // GPUResource is the extended resource of whole GPUs.

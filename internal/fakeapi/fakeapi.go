@@ -28,7 +28,7 @@ import (
 
 // kinds are the kinds that are served, by resource.
 var kinds = map[string]string{
-	"pods": "Pod", "nodes": "Node", "namespaces": "Namespace", "events": "Event", "services": "Service",
+	"pods": "Pod", "nodes": "Node", "namespaces": "Namespace", "events": "Event", "services": "Service", "secrets": "Secret",
 	"jobs": "Job", "podgroups": "PodGroup", "queues": "Queue", "topologies": "Topology",
 	"resourceslices": "ResourceSlice", "resourceclaims": "ResourceClaim", "priorityclasses": "PriorityClass",
 	"devicetaintrules": "DeviceTaintRule",

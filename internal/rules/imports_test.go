@@ -70,7 +70,7 @@ var mayImport = map[string][]string{
 	"kube":           {"core", "api/", "kube/mirror", "kube/advise", "kube/pause", "kube/recovery", "kube/tables", "kube/objects", "kube/act", "kube/feed", "kube/lease", "kube/lost", "kube/stats", "kube/translate"},
 	"kube/mirror":    {"core", "core/cluster", "core/frag", "api/", "kube/tables", "kube/objects", "kube/owners", "kube/reports", "kube/act", "kube/feed", "kube/devices", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate"},
 	"kube/reports":   {"core", "core/frag", "api/v1alpha1", "kube/tables", "kube/act", "kube/stats", "kube/translate"},
-	"kube/tables":    {"core", "core/cluster", "core/frag", "core/quota", "api/v1alpha1", "kube/exclude", "kube/objects", "kube/owners", "kube/act", "kube/devices", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate", "kube/sharing"},
+	"kube/tables":    {"core", "core/cluster", "core/frag", "core/quota", "api/v1alpha1", "kube/exclude", "kube/objects", "kube/owners", "kube/act", "kube/devices", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate", "kube/sharing", "kube/after"},
 	"kube/objects":   {"core", "api/v1alpha1", "kube/act", "kube/devices", "kube/health", "kube/translate"},
 	"kube/health":    {},
 	"kube/sharing":   {"core", "core/cluster"},
@@ -78,8 +78,8 @@ var mayImport = map[string][]string{
 	"kube/pause":     {"core", "agent", "agent/agentpb", "api/v1alpha1", "kube/act", "kube/objects", "kube/tables", "kube/translate"},
 	"kube/access":    {},
 	"kube/advise":    {"core", "api/v1alpha1", "kube/translate", "semantic/metadata"},
-	"kube/feed":      {},                                        // it knows neither the tables nor the objects
-	"kube/act":       {"api/", "kube/owners", "kube/translate"}, // it writes what it is given, and decides nothing
+	"kube/feed":      {},                                                      // it knows neither the tables nor the objects
+	"kube/act":       {"api/", "kube/after", "kube/owners", "kube/translate"}, // it writes what it is given, and decides nothing
 	"kube/lease":     {"api/"},
 	"kube/stats":     {"core", "core/cluster", "core/frag", "core/quota", "kube/act"}, // act has metrics of its own
 	"kube/owners":    {"core", "api/v1alpha1", "kube/translate"},
@@ -91,7 +91,9 @@ var mayImport = map[string][]string{
 	"kube/peers":     {"core", "core/cluster", "kube/translate"},
 	"kube/settings":  {"core", "core/cluster", "api/v1alpha1", "kube/translate"},
 	"kube/storage":   {"core", "core/cluster", "kube/translate"},
-	"kube/console":   {"core", "core/frag", "api/", "kube", "kube/recovery", "kube/feed", "kube/health", "kube/mirror", "kube/objects", "kube/tables", "kube/translate", "internal/hostlist", "internal/table"},
+	"kube/console":   {"core", "core/frag", "api/", "kube", "kube/recovery", "kube/feed", "kube/health", "kube/mirror", "kube/objects", "kube/tables", "kube/translate", "internal/hostlist", "internal/table", "kube/slurm"},
+	"kube/slurm":     {"core", "api/v1alpha1", "kube/after", "kube/translate", "semantic/shell"},
+	"kube/after":     {"api/v1alpha1"},
 	"kube/trace":     {"kube/tables"},
 	"kube/bench":     {"api/", "core", "kube/translate"},
 	"kube/local":     {"core", "api/", "kube", "kube/stats", "kube/translate", "workload", "deploy"},
@@ -124,7 +126,7 @@ var mayImport = map[string][]string{
 	// Modules of their own.
 	"devcluster": {"core", "workload", "agent", "agent/agentpb", "devcluster/"},
 
-	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "migrate", "reproduce", "advisor", "bench", "coretest/audit", "semantic/", "gpu", "checkpoint", "checkpoint/image", "checkpoint/offload", "checkpoint/pause", "agent/", "disagg/", "disagg", "internal/spelling", "internal/table"},
+	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "migrate", "reproduce", "advisor", "bench", "coretest/audit", "semantic/", "gpu", "checkpoint", "checkpoint/image", "checkpoint/offload", "checkpoint/pause", "agent/", "disagg/", "disagg", "internal/hostlist", "internal/spelling", "internal/table"},
 	"deploy":   {},
 	"tools":    {},
 	"internal": {},

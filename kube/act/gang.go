@@ -3,6 +3,7 @@ package act
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -11,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/after"
 	"github.com/muster-sched/muster/kube/owners"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -63,6 +66,9 @@ func (a *Actor) gang(ctx context.Context, namespace string, refs []translate.Obj
 			if err == nil && o != nil {
 				err = g.Under(o)
 			}
+			if err == nil && o != nil {
+				err = a.after(ctx, o)
+			}
 			if err != nil {
 				return nil, err
 			}
@@ -81,6 +87,19 @@ func (a *Actor) gang(ctx context.Context, namespace string, refs []translate.Obj
 		}
 	}
 	return g, nil
+}
+
+// after returns an error unless the jobs have ended after which an object says that its pods start.
+func (a *Actor) after(ctx context.Context, o *unstructured.Unstructured) error {
+	text := o.GetAnnotations()[v1alpha1.DependencyAnnotation]
+	if text == "" {
+		return nil
+	}
+	d, err := after.Parse(text)
+	if err != nil {
+		return &owners.WrongError{Object: o.GetKind() + " " + o.GetName(), Text: fmt.Sprintf("%s: %q: %v", v1alpha1.DependencyAnnotation, text, err)}
+	}
+	return d.Check(ctx, o, a.client.BatchV1().Jobs(o.GetNamespace()))
 }
 
 // said reads an object, of the UID if one is given. It returns nil for an object without which the job can start

@@ -149,6 +149,8 @@ var Reasons = func() []Reason {
 		Reason{tables.ReasonCollecting, "Dependency", "The rest of the gang's pods must be created, without scheduling gates of other controllers."},
 		Reason{tables.ReasonPodGroupNotFound, "Dependency", "The PodGroup that its pods name must be created."},
 		Reason{tables.ReasonGangUnknown, "Dependency", "The object that defines the size of the gang must exist, and the scheduler must have permission to read it."},
+		Reason{tables.ReasonDependency, "Dependency", "The jobs after which it starts must end, as its annotation muster.sh/dependency says."},
+		Reason{tables.ReasonDependencyNever, "DependencyNeverSatisfied", "It never starts: the job after which it starts did not end as its annotation muster.sh/dependency says. Delete it, or change the annotation."},
 		Reason{tables.ReasonClaimPending, "Dependency", "Its ResourceClaims and their device classes must exist, nodes must publish such devices, and a claim must be free."},
 		Reason{tables.ReasonVolume, "Dependency", "Its PersistentVolumeClaims must exist and be bound, or have a storage class that binds them once a node is chosen."},
 		Reason{tables.ReasonQueueNotFound, "InvalidQOS", "The queue must be created, or the job must name another."},

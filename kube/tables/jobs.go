@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/after"
 	"github.com/muster-sched/muster/kube/exclude"
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/owners"
@@ -49,6 +50,12 @@ func RequiredBy(g *Group, a *translate.Attributes) string {
 func Unanswered(g *Group, err error) (reason, detail string) {
 	if wrong := (*owners.WrongError)(nil); errors.As(err, &wrong) {
 		return ReasonMisconfigured, wrong.Error()
+	}
+	if unmet := (*after.UnmetError)(nil); errors.As(err, &unmet) {
+		if unmet.Never {
+			return ReasonDependencyNever, unmet.Text
+		}
+		return ReasonDependency, unmet.Text
 	}
 	return ReasonGangUnknown, fmt.Sprintf("%s cannot be read: %v", g.Objects[0], err)
 }

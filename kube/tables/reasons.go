@@ -35,6 +35,10 @@ const (
 	ReasonTooComplex = "TooComplex"
 	// ReasonGangUnknown: the object that defines the size of the gang cannot be read.
 	ReasonGangUnknown = "GangUnknown"
+	// ReasonDependency: jobs after which the job starts have not ended; ReasonDependencyNever: they
+	// ended otherwise than it asked for.
+	ReasonDependency      = "Dependency"
+	ReasonDependencyNever = "DependencyNeverSatisfied"
 )
 
 // ReasonClaimPending is why a pod waits whose resource claim does not exist or is not free.

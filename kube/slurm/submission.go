@@ -1,0 +1,328 @@
+// Package slurm makes Jobs of Kubernetes from what users of sbatch write, with the meaning it has there: a pod is what
+// Slurm calls a node, a script runs in the first one, and srun starts the tasks, which are processes of the pods.
+package slurm
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path"
+	"strconv"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/after"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// Submission is a job to create: pods that start together, or an array of them. Numbers
+// are 0, and texts empty, if they were not given.
+type Submission struct {
+	// Name is what the user calls the job; one is made up from the command when it is empty.
+	Name, Namespace, Queue string
+	Image                  string
+	// Command runs in each task, which is a pod by itself.
+	Command []string
+	// Script runs in place of Command, in the first of the job's nodes, which are its pods. File is what it is called and
+	// Args are its arguments.
+	Script, File string
+	Args         []string
+	// Nodes and Tasks are those of the job.
+	Nodes, Tasks, TasksPerNode int
+	// GPUs are those of the whole job.
+	GPUs, GPUsPerNode, GPUsPerTask, TasksPerGPU int
+	// Models are the GPU models accepted, separated by |.
+	Models string
+	// Fraction is the part of a GPU that each pod gets, such as 0.25.
+	Fraction string
+	// CPUs are those of a task, Memory is that of a node.
+	CPUs, CPUsPerGPU             int
+	Memory, MemPerCPU, MemPerGPU resource.Quantity
+	Walltime                     core.Time
+	// Array makes the job an array of independent jobs.
+	Array         Array
+	Signal        Signal
+	Dependency    after.Dependency
+	PriorityClass string
+	Kind, Class   string
+	Required      string // topology level
+	Preferred     string
+	// NodeList are the nodes to run on, all of them, and Exclude those not to run on.
+	NodeList, Exclude []string
+	WorkDir           string
+	Env               []string // NAME=VALUE
+	Annotations       []string // of the pods, KEY=VALUE
+	Comment           string
+	Hold              bool // made suspended
+	NotRequeued       bool // an eviction fails it
+	NotPreemptible    bool
+}
+
+// Objects are what a submission makes: a Job, a Service where its pods must find each other, and a Secret with what
+// scripts need; nil where it does not need them.
+type Objects struct {
+	Job     *batchv1.Job
+	Service *v1.Service
+	Secret  *v1.Secret
+}
+
+// UsageError is an error in a submission: the problem and what was expected. Option is
+// empty if the problem names the option.
+type UsageError struct{ Option, Problem string }
+
+func (e *UsageError) Error() string {
+	if e.Option == "" {
+		return e.Problem
+	}
+	return "--" + e.Option + ": " + e.Problem
+}
+
+// longestScript is how long a script may be, as part of a Secret.
+const longestScript = 900 << 10
+
+// Ids of jobs have eight digits, and are at most the highest that Slurm has.
+const (
+	leastJobID = 10_000_000
+	mostJobID  = 0x03ff0000
+)
+
+// Objects returns the objects of a submission. An error is a [UsageError].
+func (s *Submission) Objects() (*Objects, error) {
+	shape, err := s.shape()
+	if err != nil {
+		return nil, err
+	}
+	id := strconv.Itoa(leastJobID + rand.IntN(mostJobID-leastJobID-mostIndices))
+	name, called, err := s.names(id)
+	if err != nil {
+		return nil, err
+	}
+	labels := map[string]string{"app.kubernetes.io/managed-by": "muster-submit"}
+	if s.Queue != "" {
+		labels[v1alpha1.QueueLabel] = s.Queue
+	}
+	annotations, err := s.annotations(shape.pods)
+	if err != nil {
+		return nil, err
+	}
+	container, err := s.container(name, called, id, shape)
+	if err != nil {
+		return nil, err
+	}
+	pods := v1.PodSpec{
+		SchedulerName: v1alpha1.SchedulerName, RestartPolicy: v1.RestartPolicyNever, PriorityClassName: s.PriorityClass,
+		Containers: []v1.Container{container}, Affinity: s.affinity(name, shape.pods),
+	}
+	if s.Walltime > 0 {
+		pods.ActiveDeadlineSeconds = ptr(max(1, int64(s.Walltime/core.Second)))
+	}
+	out := &Objects{Job: &batchv1.Job{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Namespace, Labels: maps.Clone(labels), Annotations: s.own(called)},
+		Spec: batchv1.JobSpec{
+			BackoffLimit: ptr(int32(0)), CompletionMode: ptr(batchv1.IndexedCompletion), Parallelism: ptr(int32(shape.pods)), Completions: ptr(int32(shape.pods)),
+			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(labels), Annotations: annotations}, Spec: pods},
+		},
+	}}
+	job, template := out.Job, &out.Job.Spec.Template
+	job.Labels[v1alpha1.SlurmJobIDLabel] = id
+	if err := new(translate.Attributes).Read(template); err != nil {
+		return nil, &UsageError{"", err.Error()}
+	}
+	if s.Hold {
+		job.Spec.Suspend = ptr(true)
+	}
+	if n := len(s.Array.Indices); n > 0 {
+		job.Spec.Completions, job.Spec.Parallelism = ptr(int32(n)), ptr(int32(cmp.Or(s.Array.AtOnce, n)))
+		job.Spec.BackoffLimit, job.Spec.BackoffLimitPerIndex = nil, ptr(int32(0)) // one that fails does not end the others
+	}
+	if !s.NotRequeued {
+		// What was evicted is made again, and does not count as failed.
+		job.Spec.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
+			Action:          batchv1.PodFailurePolicyActionIgnore,
+			OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue}},
+		}}}
+	}
+	if s.started() {
+		var files v1.Volume
+		out.Secret, files = secret(name, s.Namespace, maps.Clone(labels), s.Script, s.file())
+		template.Spec.Volumes = []v1.Volume{files}
+	}
+	if shape.pods == 1 {
+		return out, nil
+	}
+	s.gang(out, shape.pods)
+	return out, nil
+}
+
+// gang has the pods of a Job start together, and find each other.
+func (s *Submission) gang(out *Objects, pods int) {
+	job := out.Job
+	name := job.Name
+	job.Spec.Template.Spec.Subdomain = name
+	job.Spec.Scheduling = &batchv1.JobSchedulingConfiguration{
+		SchedulingPolicy: &schedulingv1alpha3.WorkloadPodGroupSchedulingPolicy{
+			Gang: &schedulingv1alpha3.WorkloadPodGroupGangSchedulingPolicy{MinCount: ptr(int32(pods))},
+		},
+	}
+	out.Service = &v1.Service{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Namespace, Labels: maps.Clone(job.Spec.Template.Labels)},
+		Spec: v1.ServiceSpec{
+			ClusterIP: v1.ClusterIPNone, PublishNotReadyAddresses: true, Selector: map[string]string{batchv1.JobNameLabel: name},
+		},
+	}
+	if s.Script != "" {
+		// The script runs in the first pod: the job ends with it.
+		job.Spec.SuccessPolicy = &batchv1.SuccessPolicy{Rules: []batchv1.SuccessPolicyRule{{SucceededIndexes: ptr("0")}}}
+		out.Service.Spec.Ports = []v1.ServicePort{{Name: "muster", Port: port, TargetPort: intstr.FromInt32(port)}}
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// started reports whether the pods run their command through the file start.
+func (s *Submission) started() bool {
+	return s.Script != "" || len(s.Array.Indices) > 0 && !s.Array.fromZero()
+}
+
+func (s *Submission) file() string {
+	if s.Script == "" {
+		return ""
+	}
+	return fileName(s.File)
+}
+
+// names returns the name of the Job, and what the user calls it. Slurm lets names have other letters, and jobs of one
+// user one name.
+func (s *Submission) names(id string) (name, called string, err error) {
+	called = s.Name
+	if called == "" {
+		name = s.madeUpName()
+		called = name
+	} else {
+		name = lowerName(called)
+	}
+	if s.Dependency.Singleton() {
+		name = name[:min(len(name), 52-1-len(id))] + "-" + id
+	}
+	if bad := validation.IsDNS1035Label(name); len(bad) > 0 || len(name) > 52 || strings.ContainsFunc(called, func(r rune) bool { return r < ' ' || r == '/' }) {
+		return "", "", &UsageError{"job-name", fmt.Sprintf("expected at most 52 letters, digits, dashes and underscores, a letter first; found %q", called)}
+	}
+	return name, called, nil
+}
+
+// lowerName makes a name of Kubernetes of one of Slurm.
+func lowerName(name string) string {
+	name = strings.Trim(strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(name)), "-")
+	if name != "" && name[0] < 'a' {
+		name = "job-" + name
+	}
+	return name
+}
+
+// madeUpName makes a name from that of the command.
+func (s *Submission) madeUpName() string {
+	base := "job"
+	if first := cmp.Or(s.File, strings.Join(s.Command[:min(1, len(s.Command))], "")); first != "" {
+		base = lowerName(strings.TrimSuffix(path.Base(first), path.Ext(first)))
+	}
+	base = cmp.Or(base, "job")
+	return strings.TrimRight(base[:min(len(base), 40)], "-") + "-" + utilrand.String(5)
+}
+
+// own are the annotations of the Job itself.
+func (s *Submission) own(called string) map[string]string {
+	a := map[string]string{}
+	if s.Script != "" || s.Dependency.Singleton() {
+		a[v1alpha1.SlurmJobNameAnnotation] = called
+	}
+	if s.Comment != "" {
+		a[v1alpha1.CommentAnnotation] = s.Comment
+	}
+	if len(s.Dependency.Terms) > 0 {
+		a[v1alpha1.DependencyAnnotation] = s.Dependency.String()
+	}
+	if len(a) == 0 {
+		return nil
+	}
+	return a
+}
+
+// annotations are what the scheduler is told of the pods.
+func (s *Submission) annotations(pods int) (map[string]string, error) {
+	a := map[string]string{}
+	for _, text := range s.Annotations {
+		k, v, ok := strings.Cut(text, "=")
+		if !ok || len(validation.IsQualifiedName(k)) > 0 {
+			return nil, &UsageError{"annotation", fmt.Sprintf("expected KEY=VALUE; found %q", text)}
+		}
+		a[k] = v
+	}
+	set := func(key, value string) {
+		if value != "" {
+			a[key] = value
+		}
+	}
+	set(v1alpha1.GPUModelsAnnotation, s.Models)
+	set(v1alpha1.GPUFractionAnnotation, s.Fraction)
+	set(v1alpha1.KindAnnotation, s.Kind)
+	set(v1alpha1.ClassAnnotation, s.Class)
+	set(v1alpha1.RequiredTopologyAnnotation, s.Required)
+	set(v1alpha1.PreferredTopologyAnnotation, s.Preferred)
+	if s.Walltime > 0 {
+		a[v1alpha1.WalltimeAnnotation] = v1alpha1.Duration(s.Walltime).String()
+	}
+	if pods > 1 {
+		a[v1alpha1.MinMemberAnnotation] = strconv.Itoa(pods)
+	}
+	if s.NotPreemptible {
+		a[v1alpha1.PreemptibleAnnotation] = "false"
+	}
+	if len(a) == 0 {
+		return nil, nil
+	}
+	return a, nil
+}
+
+// affinity says on which nodes the pods may be. All of the nodes listed have a pod each.
+func (s *Submission) affinity(name string, pods int) *v1.Affinity {
+	if len(s.NodeList)+len(s.Exclude) == 0 {
+		return nil
+	}
+	var without []v1.NodeSelectorRequirement
+	for _, n := range s.Exclude {
+		without = append(without, v1.NodeSelectorRequirement{Key: "metadata.name", Operator: v1.NodeSelectorOpNotIn, Values: []string{n}})
+	}
+	terms := []v1.NodeSelectorTerm{{MatchFields: without}}
+	if len(s.NodeList) > 0 {
+		terms = nil
+	}
+	for _, n := range s.NodeList {
+		on := v1.NodeSelectorRequirement{Key: "metadata.name", Operator: v1.NodeSelectorOpIn, Values: []string{n}}
+		terms = append(terms, v1.NodeSelectorTerm{MatchFields: append([]v1.NodeSelectorRequirement{on}, without...)})
+	}
+	a := &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: terms}}}
+	if len(s.NodeList) > 1 && pods > 1 {
+		a.PodAntiAffinity = &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
+			TopologyKey: v1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{batchv1.JobNameLabel: name}},
+		}}}
+	}
+	return a
+}
