@@ -17,8 +17,8 @@ import (
 
 // othersFlags are flags that the pages name and that are not of this binary.
 var othersFlags = []string{
-	"mail", "mpi", "nice", "switches", // Slurm
-	"nnodes", "node-rank", "master-addr", // torchrun
+	"mail", "mpi", "nice", "switches", "overlap", "multi-prog", // Slurm
+	"nnodes", "node-rank", "master-addr", "nproc-per-node", "rdzv-backend", "rdzv-endpoint", // torchrun
 	"controllers", "ephemeral", "exit-with-parent", "gone", "agents", // muster-devcluster
 	"as", "clusterrole", "group", "server-side", "subresource", "type", "from-file", // kubectl
 	"create-namespace", "reuse-values", "set", "set-json", "wait", "config", // helm, kind

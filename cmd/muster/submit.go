@@ -71,7 +71,7 @@ output of a job, run kubectl logs job/NAME.`,
 				}
 			}
 			if !dryRun {
-				if err := f.findJobs(c, client); err != nil {
+				if err := f.resolve(c, client); err != nil {
 					return err
 				}
 			}
@@ -111,8 +111,14 @@ func (f *submitFlags) connect(c *cobra.Command, api *apiFlags, dryRun bool) (*co
 	return console.New(config)
 }
 
-// findJobs replaces the ids of jobs after which the job starts by their names.
-func (f *submitFlags) findJobs(c *cobra.Command, client *console.Client) (err error) {
+// resolve refuses what the job names and does not exist, and replaces the ids of jobs after which it starts by their
+// names.
+func (f *submitFlags) resolve(c *cobra.Command, client *console.Client) (err error) {
+	if class := f.job.PriorityClass; class != "" {
+		if err := client.HasPriorityClass(c.Context(), class); err != nil {
+			return err
+		}
+	}
 	for i := range f.job.Dependency.Terms {
 		if job := &f.job.Dependency.Terms[i].Job; *job != "" {
 			if *job, err = client.SlurmJob(c.Context(), f.job.Namespace, *job); err != nil {

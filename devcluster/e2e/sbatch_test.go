@@ -8,6 +8,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/kube/after"
 	"github.com/muster-sched/muster/kube/console"
@@ -133,4 +135,41 @@ func TestDependency(t *testing.T) {
 		return err
 	})
 	c.bound(c.podOf(next).Name)
+	c.must(admin.BatchV1().Jobs(c.namespace).DeleteCollection(ctx(), metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}, metav1.ListOptions{}))
+}
+
+// A PodGroup of another scheduler whose minimum or queue is corrected while its gang waits is read again.
+func TestPodGroupCorrected(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.queue("team", 8)
+	c.schedule()
+	groups := anyKind.Resource(schema.GroupVersionResource{Group: "scheduling.x-k8s.io", Version: "v1alpha1", Resource: "podgroups"}).Namespace(c.namespace)
+	_, err := groups.Create(ctx(), parse(t, `{apiVersion: scheduling.x-k8s.io/v1alpha1, kind: PodGroup, metadata: {name: g, labels: {kai.scheduler/queue: teem}}, spec: {minMember: 3}}`), metav1.CreateOptions{})
+	c.must(err)
+	c.create(pod("a", label("scheduling.x-k8s.io/pod-group", "g")), pod("b", label("scheduling.x-k8s.io/pod-group", "g")))
+	c.waits("a", "Collecting", "2 of the 3 pods")
+	change := func(patch string) {
+		t.Helper()
+		_, err := groups.Patch(ctx(), "g", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		c.must(err)
+	}
+	change(`{"spec": {"minMember": 2}}`)
+	c.waits("a", "QueueNotFound", "teem")
+	change(`{"metadata": {"labels": {"kai.scheduler/queue": "team"}}}`)
+	c.bound("a", "b")
+}
+
+// A Job of a Kueue user runs to its end, though its last pods are fewer than start together.
+func TestKueueJobCompletes(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.queue("team", 8)
+	c.schedule()
+	_, err := admin.BatchV1().Jobs(c.namespace).Create(ctx(), &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: "work", Labels: map[string]string{"kueue.x-k8s.io/queue-name": "team"}},
+		Spec:       batchv1.JobSpec{Parallelism: new(int32(3)), Completions: new(int32(7)), Template: podTemplate(runsFor(50 * time.Millisecond))},
+	}, metav1.CreateOptions{})
+	c.must(err)
+	c.completes("work")
 }

@@ -82,7 +82,7 @@ var mayImport = map[string][]string{
 	"kube/act":       {"api/", "kube/after", "kube/owners", "kube/translate"}, // it writes what it is given, and decides nothing
 	"kube/lease":     {"api/"},
 	"kube/stats":     {"core", "core/cluster", "core/frag", "core/quota", "kube/act"}, // act has metrics of its own
-	"kube/owners":    {"core", "api/v1alpha1", "kube/translate"},
+	"kube/owners":    {"core", "api/v1alpha1", "kube/translate", "kube/keys"},
 	"kube/translate": {"core", "core/cluster", "api/", "kube/keys", "kube/sharing"},
 	"kube/exclude":   {"core", "core/cluster", "internal/spelling"},
 	"kube/keys":      {"api/v1alpha1", "internal/spelling"},                                      // a table, and nothing that reads objects

@@ -69,7 +69,7 @@ status: {%s}`, name, metadata, spec, status)
 // Every reason for which a job may wait has a code and says what would change
 // it: a reason that is added to the engine or the scheduler is added here too.
 func TestReasonsAreWhole(t *testing.T) {
-	names := []string{core.MemberLost.String(), NotSeen, Gated, SuspendedByOwner}
+	names := []string{core.MemberLost.String(), NotSeen, NotCreated, Gated, SuspendedByOwner}
 	files, err := filepath.Glob("../tables/*.go")
 	if err != nil {
 		t.Fatal(err)

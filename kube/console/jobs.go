@@ -39,6 +39,10 @@ type Job struct {
 	Reason string `json:"reason,omitempty"`
 	Code   string `json:"code,omitempty"`
 	Detail string `json:"detail,omitempty"`
+	// ExitCode is that of the first pod that failed, of a job that did; 0 if it is not known.
+	ExitCode int32 `json:"exit_code,omitempty"`
+	// Hardware says of a job that runs which of its nodes are not ready, or have GPUs that are not healthy.
+	Hardware string `json:"hardware,omitempty"`
 	// GPUs is what its pods ask for, but for those that ended; once all have, what
 	// those had that ended well or, if none did, all.
 	GPUs v1alpha1.GPUs `json:"gpus"`
@@ -178,7 +182,10 @@ func (c *Client) complete(ctx context.Context, namespace string, byGroup map[tra
 	}
 	rename(byGroup)
 	own(byGroup, owners, ran, queues)
-	return nil
+	if err := c.notCreated(ctx, namespace, byGroup); err != nil {
+		return err
+	}
+	return c.onHardware(ctx, byGroup)
 }
 
 // prioritize gives jobs the priority of the class that a label of theirs names.
@@ -306,12 +313,33 @@ func (j *Job) describe(namespaceQueues map[string]string) {
 		j.Gang = 0
 	}
 	j.count()
-	if j.State = j.state(); j.State == NodeFailed {
+	switch j.State = j.state(); j.State {
+	case NodeFailed:
 		j.Code = "NodeDown"
+	case Failed:
+		j.howEnded()
 	}
 	if slices.ContainsFunc(j.pods, func(p *pod) bool { return p.phase == waiting }) {
 		j.whyWaiting()
 	}
+}
+
+// howEnded fills in the exit code of the pod that failed first: the others were ended because of it.
+func (j *Job) howEnded() {
+	var first *pod
+	for _, p := range j.pods {
+		if p.phase == failed && p.exit != 0 && (first == nil || p.over.Before(first.over)) {
+			first = p
+		}
+	}
+	if first == nil {
+		return
+	}
+	j.ExitCode, j.Code, j.Reason = first.exit, "NonZeroExitCode", fmt.Sprintf("exit code %d", first.exit)
+	if first.how == "OOMKilled" {
+		j.Code, j.Reason = "OutOfMemory", j.Reason+", OOMKilled"
+	}
+	j.Detail = "pod " + first.name
 }
 
 // count fills in what is summed over the pods.
@@ -438,6 +466,11 @@ func (j *Job) whyWaiting() {
 	r := reasonOf(name)
 	if text, places, ok := strings.Cut(detail, translate.NearestMark); ok {
 		detail, j.nearest = text, strings.Split(places, translate.NearestSeparator)
+	}
+	detail, ran := strings.CutSuffix(detail, translate.RequeuedMark)
+	ran = ran || j.podGroup != nil && meta.IsStatusConditionTrue(j.podGroup.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled)
+	if ran && j.State == Pending {
+		j.State = Requeued
 	}
 	if text, queue, ok := strings.Cut(detail, translate.QueueMark); ok {
 		detail, j.Queue = text, queue

@@ -40,7 +40,9 @@ func own(byGroup map[translate.Group]*Job, owners map[translate.Group]*batchv1.J
 		case end != "":
 			for _, j := range list {
 				if end == Completed || j.State == Failed || j.State == Completed {
-					j.State = end // pods that failed and were made again do not count
+					if j.State = end; end == Completed { // pods that failed and were made again do not count
+						j.Code, j.Reason, j.Detail, j.ExitCode = "", "", "", 0
+					}
 				}
 			}
 			continue

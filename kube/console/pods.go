@@ -56,6 +56,8 @@ type pod struct {
 	container string // whose log is the pod's
 	restarted bool   // it has ended at least once
 	active    bool   // it runs now
+	exit      int32  // the exit code of the container of a pod that failed, 0 if it is not known
+	how       string // and the reason, such as OOMKilled
 	estimate  string // how long its job is expected to run, and why
 	// standby says why and until when others may use its GPUs; empty while they may not.
 	standby string
@@ -137,6 +139,7 @@ func trim(p *v1.Pod) pod {
 		out.phase = succeeded
 	case p.Status.Phase == v1.PodFailed:
 		out.phase, out.ended = failed, howFailed(p, disruption)
+		out.exit, out.how = exitOf(p)
 	case deleted && out.node == "":
 		out.phase = withdrawn
 	case deleted:
@@ -190,6 +193,19 @@ func howFailed(p *v1.Pod, disruption *v1.PodCondition) State {
 		return NodeFailed
 	}
 	return Failed
+}
+
+// exitOf is the exit code of the first container that failed, and the reason that the kubelet gives.
+func exitOf(p *v1.Pod) (code int32, how string) {
+	var at time.Time
+	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+		for i := range list {
+			if t := list[i].State.Terminated; t != nil && t.ExitCode != 0 && (code == 0 || t.FinishedAt.Time.Before(at)) {
+				code, how, at = t.ExitCode, t.Reason, t.FinishedAt.Time
+			}
+		}
+	}
+	return code, how
 }
 
 // endOf is when the last container of a pod ended, zero when unknown.

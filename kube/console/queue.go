@@ -310,6 +310,9 @@ func (j *Job) nodes() string {
 // where is where the job runs or, in brackets, why it does not.
 func (j *Job) where(v *View) string {
 	text := hostlist.Format(j.Nodes)
+	if j.Hardware != "" {
+		return text + " (" + j.Hardware + ")"
+	}
 	if j.State == Running || j.Code == "" {
 		return text
 	}

@@ -114,6 +114,8 @@ const (
 	NotSeen = "NotSeen"
 	// Gated: the pods have scheduling gates that others must take away.
 	Gated = "Gated"
+	// NotCreated: the API refuses the pods that the owner wants to create.
+	NotCreated = "NotCreated"
 	// SuspendedByOwner: the owner was told to make no pods.
 	SuspendedByOwner = "Suspended"
 )
@@ -162,6 +164,7 @@ var Reasons = func() []Reason {
 		Reason{tables.ReasonMisconfigured, "BadConstraints", "The label, annotation or field must be corrected, and the job must be submitted again."},
 		Reason{tables.ReasonQuarantined, "BadConstraints", "The scheduler failed while it processed the job, which is a bug in Muster: see its log. The job must change, or be created again."},
 		Reason{Gated, "JobHeldUser", "The controllers that set the scheduling gates must remove them."},
+		Reason{NotCreated, "BadConstraints", "What the API refuses must be corrected: create the PriorityClass that it names, or raise the ResourceQuota; or delete the job and submit another."},
 		Reason{SuspendedByOwner, "JobHeldUser", "Its owner must be resumed: set spec.suspend to false."},
 		Reason{NotSeen, "None", "Nothing, if the job has just been created. Otherwise check that the scheduler runs: kubectl -n muster-system get pods."},
 	)

@@ -54,6 +54,26 @@ func (c *Client) Submit(ctx context.Context, o *slurm.Objects) error {
 	return err
 }
 
+// HasPriorityClass returns an error if there is no PriorityClass of a name: a Job that names it would never have pods.
+// Where the user may not read PriorityClasses, it is taken to be there.
+func (c *Client) HasPriorityClass(ctx context.Context, name string) error {
+	l, err := c.kube.SchedulingV1().PriorityClasses().List(ctx, metav1.ListOptions{})
+	if optional(err) {
+		return nil
+	}
+	if err != nil {
+		return c.say("list PriorityClasses", err)
+	}
+	have := map[string]bool{}
+	for i := range l.Items {
+		have[l.Items[i].Name] = true
+	}
+	if !have[name] {
+		return fmt.Errorf("--qos: no PriorityClass %s exists: the cluster has %s", name, cmp.Or(strings.Join(sorted(have), ", "), "none"))
+	}
+	return nil
+}
+
 // SlurmJob returns the name of the Job that a name or a Slurm id means. It must exist.
 func (c *Client) SlurmJob(ctx context.Context, namespace, text string) (string, error) {
 	jobs := c.kube.BatchV1().Jobs(namespace)

@@ -61,11 +61,7 @@ func (m *changes) blocked(g *tables.Group) (reason, detail string) {
 	case pg != nil && pg.Wrong != "":
 		return tables.ReasonMisconfigured, pg.Wrong
 	case len(g.Objects) > 0 && g.Says == nil:
-		if !g.Asking {
-			g.Asking = true
-			m.acts.Ask = append(m.acts.Ask, g)
-		}
-		return tables.ReasonGangUnknown, g.Objects[0].String() + " has not been observed yet"
+		return g.Unread()
 	}
 	// 4. So must its pods, as many as it needs of each role.
 	if detail := m.collecting(g); detail != "" {
@@ -96,6 +92,12 @@ func (m *changes) blocked(g *tables.Group) (reason, detail string) {
 		return core.BackOff.String(), fmt.Sprintf("%d failed starts; the next attempt is at %s", g.Failures, translate.Clock(g.NotBefore))
 	}
 	return "", ""
+}
+
+// stall has a group wait; what its objects say is read again where that may be why.
+func (m *changes) stall(g *tables.Group, reason, detail string) {
+	ask, later, at := g.Stall(m.Now, reason, detail)
+	m.acts.Ask, m.later, m.acts.Wake = append(m.acts.Ask, ask...), append(m.later, later...), min(m.acts.Wake, at)
 }
 
 // collecting says which pods a gang lacks before it can be submitted; empty if it lacks
@@ -181,15 +183,15 @@ func (m *Mirror) asked(id translate.Group, says *owners.Gang, err error) bool {
 	switch {
 	case g == nil:
 		return false
+	case err == nil && g.Same(says):
+		return g.Asking
 	case err == nil:
-		g.Asking = false
-	case len(g.Pods) == 0 || g.Submitted || len(g.Objects) == 0 || g.Says != nil || !m.Ours(g):
+	case len(g.Pods) == 0 || g.Submitted || len(g.Objects) == 0 || g.Says != nil && !g.Stuck() || !m.Ours(g):
 		g.Asking = false
 		return false
 	default:
 		m.NoteGroup(g)
-		reason, detail := tables.Unanswered(g, err)
-		g.Wait(m.Now, reason, detail)
+		g.Unanswered(m.Now, err)
 		return true
 	}
 	if m.split(g, says); len(g.Pods) == 0 {
@@ -205,5 +207,5 @@ func (m *Mirror) asked(id translate.Group, says *owners.Gang, err error) bool {
 		}
 	}
 	m.touch(g)
-	return false
+	return g.Asking
 }

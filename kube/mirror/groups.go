@@ -123,7 +123,7 @@ func (m *driver) advance(g *tables.Group) {
 	// doubles of pods that are moved, or come back as those that restart elsewhere.
 	if !g.Submitted {
 		if reason, detail := m.blocked(g); reason != "" {
-			g.Wait(m.Now, reason, detail)
+			m.stall(g, reason, detail)
 			return
 		}
 		m.keepDraining(g)

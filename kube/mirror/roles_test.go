@@ -116,6 +116,9 @@ func TestPatience(t *testing.T) {
 		}
 		w.now = w.now.Add(time.Duration(2 * reports.Every))
 		w.collects("worker-0", "0 of the 1 pods of ps")
+		if list := w.m.Explain(10); len(list) != 1 || list[0].Event == "" {
+			t.Errorf("an event says so once they have waited for long: %+v", list)
+		}
 		if list := w.m.Explain(10); len(list) != 0 {
 			t.Errorf("they are told the same again: %+v", list)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/keys"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -88,10 +89,57 @@ func Of(o *unstructured.Unstructured) (*Gang, error) {
 	if (g.Attributes.SegmentSize > 0 || g.Attributes.SegmentTopology != "") && err == nil {
 		err = fmt.Errorf("segments are of pods: expected %s, or the key of another scheduler, in the template of the pods", v1alpha1.SegmentSizeAnnotation)
 	}
+	if key := misplaced(o); key != "" && err == nil {
+		err = fmt.Errorf("%s counts on pods alone: expected it in the template of the pods", key)
+	}
+	if notes, _, _ := unstructured.NestedMap(o.Object, "spec", "template", "metadata", "annotations"); notes[v1alpha1.DependencyAnnotation] != nil && err == nil {
+		err = fmt.Errorf("%s counts on what makes pods alone: expected it in the metadata of the %s itself", v1alpha1.DependencyAnnotation, o.GetKind())
+	}
 	if err != nil {
 		err = &WrongError{o.GetKind() + " " + o.GetName(), err.Error()}
 	}
 	return g, err
+}
+
+// ofPods are the keys that count on pods alone.
+var ofPods = append([]string{v1alpha1.GangLabel, v1alpha1.PausableAnnotation, v1alpha1.StandbyUntilAnnotation, v1alpha1.StandbyKeepsAnnotation}, keys.Same(v1alpha1.PoolLabel)...)
+
+// misplaced returns a key of pods that an object has and that no template in it has; empty for none.
+func misplaced(o *unstructured.Unstructured) string {
+	for _, key := range ofPods {
+		_, labelled := o.GetLabels()[key]
+		_, noted := o.GetAnnotations()[key]
+		if (labelled || noted) && !within(o.Object["spec"], key, 0) {
+			return key
+		}
+	}
+	return ""
+}
+
+// deepest bounds how deep templates are looked for in an object.
+const deepest = 12
+
+// within reports whether an object below a field has metadata with a key.
+func within(field any, key string, depth int) bool {
+	if depth > deepest {
+		return false
+	}
+	switch v := field.(type) {
+	case map[string]any:
+		for _, kind := range []string{"labels", "annotations"} {
+			if m, _, _ := unstructured.NestedMap(v, "metadata", kind); m[key] != nil {
+				return true
+			}
+		}
+		for _, inner := range v {
+			if within(inner, key, depth+1) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(v, func(inner any) bool { return within(inner, key, depth+1) })
+	}
+	return false
 }
 
 // Under adds what an object says of a gang of which objects nearer to the pods have said what g has: what

@@ -111,10 +111,26 @@ func TestWrong(t *testing.T) {
 		`{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {name: j}, spec: {tasks: [{}, {partitionPolicy: {totalPartitions: 2}}]}}`:                                                        "Job j: tasks[1].partitionPolicy is not supported",
 		`{apiVersion: batch/v1, kind: Job, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: q}, annotations: {kueue.x-k8s.io/job-min-parallelism: few}}, spec: {}}`:                             `Job j: kueue.x-k8s.io/job-min-parallelism: "few": expected a number of pods`,
 		`{apiVersion: batch/v1, kind: Job, metadata: {name: j, annotations: {kueue.x-k8s.io/podset-slice-required-topology: rack}}, spec: {}}`:                                                         "Job j: segments are of pods",
+		`{apiVersion: batch/v1, kind: Job, metadata: {name: j, labels: {muster.sh/gang: g}}, spec: {template: {metadata: {labels: {a: b}}}}}`:                                                          "Job j: muster.sh/gang counts on pods alone: expected it in the template of the pods",
+		`{apiVersion: example.com/v1, kind: App, metadata: {name: j, labels: {runai/node-pool: a}}}`:                                                                                                   "App j: runai/node-pool counts on pods alone",
+		`{apiVersion: batch/v1, kind: Job, metadata: {name: j}, spec: {template: {metadata: {annotations: {muster.sh/dependency: "afterok:a"}}}}}`:                                                     "Job j: muster.sh/dependency counts on what makes pods alone: expected it in the metadata of the Job itself",
 	} {
 		_, err := Of(&unstructured.Unstructured{Object: read(t, object)})
 		if wrong := (*WrongError)(nil); !errors.As(err, &wrong) || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: %v; expected %s", object, err, want)
+		}
+	}
+}
+
+// Keys of pods may be on their owners too, where a template has them.
+func TestKeysOfPodsOnOwners(t *testing.T) {
+	for _, object := range []string{
+		`{apiVersion: batch/v1, kind: Job, metadata: {name: j, labels: {muster.sh/pool: a}}, spec: {template: {metadata: {labels: {muster.sh/pool: a}}}}}`,
+		`{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: j, labels: {muster.sh/gang: g}}, spec: {replicatedJobs: [{name: a, template: {spec: {template: {metadata: {annotations: {muster.sh/gang: g}}}}}}]}}`,
+		`{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: j}, spec: {replicatedJobs: [{name: a, template: {metadata: {annotations: {muster.sh/dependency: "afterok:b"}}}}]}}`,
+	} {
+		if _, err := Of(&unstructured.Unstructured{Object: read(t, object)}); err != nil {
+			t.Errorf("%s: %v", object, err)
 		}
 	}
 }

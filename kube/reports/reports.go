@@ -22,6 +22,8 @@ const (
 	After = core.Second
 	// Every is the time between two reports of new numbers with the same reason.
 	Every = 30 * core.Second
+	// Quiet is how long a gang waits for its pods before a Warning event says so: its owner may be creating them.
+	Quiet = 30 * core.Second
 )
 
 // Engine is the part of the engine that is asked.
@@ -138,13 +140,19 @@ func (r *Reporter) Report(e Engine, g *tables.Group) []act.Report {
 		return nil
 	}
 	now := tables.Report{Reason: g.Waiting.Reason, Message: g.Waiting.Detail, At: r.Now}
+	if g.Ran && !g.Worked && !g.Runs() {
+		now.Message += translate.RequeuedMark
+	}
 	old := g.Reported
-	if now.Reason == old.Reason && (now.Message == old.Message || r.Now-old.At < Every) && !g.Unreported() {
+	// A job that waits for its pods, or for other jobs, is as its author wants it.
+	calm := now.Reason == tables.ReasonDependency || now.Reason == tables.ReasonCollecting && r.Now-g.Waiting.Since < Quiet
+	late := now.Reason == tables.ReasonCollecting && !calm && old.Told < g.Waiting.Since
+	if !late && now.Reason == old.Reason && (now.Message == old.Message || r.Now-old.At < Every) && !g.Unreported() {
 		return nil
 	}
 	now.Told = old.Told
 	event := ""
-	if now.Reason != old.Reason || translate.WhyWaiting(now.Message) != translate.WhyWaiting(old.Message) && r.Now-old.Told >= Every {
+	if changed := now.Reason != old.Reason || translate.WhyWaiting(now.Message) != translate.WhyWaiting(old.Message) && r.Now-old.Told >= Every; !calm && (changed || late) {
 		event, now.Told = translate.WhyWaiting(now.Message), r.Now
 	}
 	g.Reported = now

@@ -1,17 +1,14 @@
 package tables
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/muster-sched/muster/core"
-	"github.com/muster-sched/muster/kube/after"
 	"github.com/muster-sched/muster/kube/exclude"
 	"github.com/muster-sched/muster/kube/objects"
-	"github.com/muster-sched/muster/kube/owners"
 	"github.com/muster-sched/muster/kube/peers"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -44,20 +41,6 @@ func RequiredBy(g *Group, a *translate.Attributes) string {
 	levels[a.Required] = true
 	delete(levels, "")
 	return strings.Join(slices.Sorted(maps.Keys(levels)), ",")
-}
-
-// Unanswered says why a group waits whose objects could not be read, or are wrong.
-func Unanswered(g *Group, err error) (reason, detail string) {
-	if wrong := (*owners.WrongError)(nil); errors.As(err, &wrong) {
-		return ReasonMisconfigured, wrong.Error()
-	}
-	if unmet := (*after.UnmetError)(nil); errors.As(err, &unmet) {
-		if unmet.Never {
-			return ReasonDependencyNever, unmet.Text
-		}
-		return ReasonDependency, unmet.Text
-	}
-	return ReasonGangUnknown, fmt.Sprintf("%s cannot be read: %v", g.Objects[0], err)
 }
 
 // Excluded is the part of a message that says which conditions of the first waiting pod of a group exclude how many nodes of

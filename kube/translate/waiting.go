@@ -10,7 +10,8 @@ import (
 // The message of the condition Waiting says why a job waits, and, after TurnMark, which queue, job or user comes before it; then, each after its mark:
 // how many jobs wait in front (AheadMark), when it evicts which others (EvictsMark, with EvictsSeparator between the time and them), or at
 // what time the job is expected to start (StartMark), or why no start can be predicted (NoStartMark), in which queue it is, if
-// its pods do not say so (QueueMark), and what would free the nearest places (NearestMark, with NearestSeparator between them).
+// its pods do not say so (QueueMark), that the job ran before (RequeuedMark), and what would free the nearest places
+// (NearestMark, with NearestSeparator between them).
 const (
 	TurnMark    = "; turn: "
 	AheadMark   = "; jobs ahead: "
@@ -21,13 +22,15 @@ const (
 
 	EvictsSeparator = ": "
 
+	RequeuedMark = "; it ran before"
+
 	NearestMark      = "; nearest places: "
 	NearestSeparator = " | "
 )
 
 // WhyWaiting is the part of such a message that says why the job waits.
 func WhyWaiting(message string) string {
-	for _, mark := range []string{AheadMark, EvictsMark, StartMark, NoStartMark, QueueMark, NearestMark} {
+	for _, mark := range []string{AheadMark, EvictsMark, StartMark, NoStartMark, QueueMark, RequeuedMark, NearestMark} {
 		message, _, _ = strings.Cut(message, mark)
 	}
 	return message
