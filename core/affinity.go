@@ -191,6 +191,17 @@ func (a *affinities) level(t *Term) int {
 	return l
 }
 
+// checkPreferences reports what is wrong with the levels of a task's preferences.
+func (a *affinities) checkPreferences(job string, list []Preference) error {
+	for i := range list {
+		a.state.AddTermLevel(list[i].Level)
+		if _, ok := a.state.TermLevel(list[i].Level); list[i].Label != "" && !ok {
+			return fmt.Errorf("job %s: topology level %q is unknown", job, list[i].Level)
+		}
+	}
+	return nil
+}
+
 // levelOf returns the number of a topology level, -1 for none.
 func levelOf(s *cluster.State, name string) int {
 	if name == "" {

@@ -81,6 +81,9 @@ func New(c Config) (*Engine, error) {
 		}
 		seen[l] = true
 	}
+	if w := c.Policy.PreferenceWeight; w < 0 || w > cluster.MaxGPUs*WholeGPU {
+		return nil, fmt.Errorf("preference weight of %s GPUs, expected 0..%d", w.GPUs(), cluster.MaxGPUs)
+	}
 	if err := c.Policy.Packing.Check(&c.Policy); err != nil {
 		return nil, fmt.Errorf("packing: expected %w", err)
 	}
@@ -94,6 +97,7 @@ func New(c Config) (*Engine, error) {
 	if e.placer.GPUUse == 0 {
 		e.placer.GPUUse = 1000
 	}
+	e.placer.PreferenceWeight = c.Policy.PreferenceWeight
 	if e.wanted = newWanted(c.Policy.Models); e.wanted.on {
 		e.placer.Wanted = e.wanted.share
 	}

@@ -28,6 +28,8 @@ type (
 	Requirement = cluster.Requirement
 	// Term is an affinity or anti-affinity between pods.
 	Term = cluster.Term
+	// Preference is a condition that a pod need not meet.
+	Preference = cluster.Preference
 	// Combination is a way to put a gang together out of unlike GPUs.
 	Combination = place.Combination
 	// Amount is an amount of a named resource.
@@ -53,6 +55,8 @@ const (
 	WholeGPU  = cluster.WholeGPU
 	Unlimited = quota.Unlimited
 	MaxAmount = cluster.MaxAmount
+	// MaxPreferences is how many preferences a task may have.
+	MaxPreferences = cluster.MaxPreferences
 	// MaxPods is the most pods that a job may have.
 	MaxPods = 1_000_000
 	// MaxTime bounds the times and durations of a job on both sides of 0: 146 years.
@@ -182,6 +186,9 @@ type Task struct {
 	// Affinity is what each of the pods requires of the pods around it.
 	Labels   []string
 	Affinity []Term
+	// Prefers is what each of the pods prefers of nodes that are equally good, at most [MaxPreferences]: see
+	// place/prefer.go. Of pods that join a task ([PodsAdded]), it stays as it is.
+	Prefers []Preference
 }
 
 // Elastic is the MinPods of a task that its gang can do without.

@@ -82,6 +82,14 @@ func checkTask(job string, i int, t *Task) error {
 	if err := t.Request.Check(); err != nil {
 		return fmt.Errorf("job %s: %w", job, err)
 	}
+	if len(t.Prefers) > MaxPreferences {
+		return fmt.Errorf("job %s: %d preferences, expected at most %d", job, len(t.Prefers), MaxPreferences)
+	}
+	for i := range t.Prefers {
+		if err := t.Prefers[i].Check(); err != nil {
+			return fmt.Errorf("job %s: %w", job, err)
+		}
+	}
 	return nil
 }
 
@@ -107,6 +115,9 @@ func (e *Engine) submit(now Time, spec Job) error {
 	}
 	for i := range spec.Tasks {
 		if err := e.affinities.check(spec.Name, spec.Tasks[i].Affinity); err != nil {
+			return err
+		}
+		if err := e.affinities.checkPreferences(spec.Name, spec.Tasks[i].Prefers); err != nil {
 			return err
 		}
 	}

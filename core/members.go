@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -87,7 +88,7 @@ func (e *Engine) checkAdded(j *job, ev *PodsAdded) (t, pods int, err error) {
 	case t < 0:
 		t = len(j.Tasks)
 		if err = checkTask(j.Name, t, &task); err == nil {
-			err = e.affinities.check(j.Name, task.Affinity)
+			err = cmp.Or(e.affinities.check(j.Name, task.Affinity), e.affinities.checkPreferences(j.Name, task.Prefers))
 		}
 	case !j.Tasks[t].Request.Equal(&task.Request):
 		err = fmt.Errorf("job %s: the pods of task %q request something else", j.Name, task.Name)

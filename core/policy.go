@@ -17,9 +17,12 @@ type Policy struct {
 	Models ModelOrder
 	// CPUOnly is for jobs without GPUs, whatever their kind.
 	CPUOnly CPUOnly
-	Zone    Zone
-	Preempt Preempt
-	Spot    Spot
+	// PreferenceWeight is how many idle GPUs a preference of 100 points outweighs where a pod goes, 0..64 GPUs; 0:
+	// preferences only choose between places that are equally good. See place/prefer.go.
+	PreferenceWeight Milli
+	Zone             Zone
+	Preempt          Preempt
+	Spot             Spot
 	// Fairness counts under the orders by what was received.
 	Fairness Fairness
 	Requeue  RequeuePolicy

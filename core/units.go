@@ -59,7 +59,7 @@ func (us *units) prepareTurn(j *job, at turn) candidate {
 	us.tasks = us.tasks[:0]
 	us.pods = us.pods[:0]
 	for t := range j.Tasks {
-		us.tasks = append(us.tasks, place.Task{Shape: us.shapeOf(j, t, at.model)})
+		us.tasks = append(us.tasks, place.Task{Shape: us.shapeOf(j, t, at.model), Prefers: us.prefers(&j.Tasks[t])})
 	}
 	for t := range j.Tasks {
 		task := &j.Tasks[t]
@@ -87,6 +87,19 @@ func (us *units) prepareTurn(j *job, at turn) candidate {
 		us.affinities.addTerms(j, u)
 	}
 	return candidate{j, u}
+}
+
+// prefers compiles the preferences of a task.
+func (us *units) prefers(t *Task) []place.Preference {
+	if t.Prefers == nil {
+		return nil
+	}
+	out := make([]place.Preference, len(t.Prefers))
+	for i, o := range t.Prefers {
+		out[i] = place.Preference{Preference: o}
+		out[i].Level, _ = us.state.TermLevel(o.Level)
+	}
+	return out
 }
 
 // preferLent says which lent nodes the unit prefers. On those an HP job evicts no pod for its GPUs, but
@@ -259,7 +272,7 @@ func (us *units) classOf(j *job) classID {
 		} else if len(models) > 1 {
 			id.models = strings.Join(models, "|")
 		}
-		constrained := t.Others != nil || t.Selector != nil || t.AnyOf != nil || t.Tolerations != nil || !plain(t)
+		constrained := t.Others != nil || t.Selector != nil || t.AnyOf != nil || t.Tolerations != nil || t.Prefers != nil || !plain(t)
 		if !constrained && j.Topology.none() && left == nil && j.suspended == nil {
 			return id
 		}
@@ -293,6 +306,9 @@ func (us *units) classOf(j *job) classID {
 			n = j.Tasks[t].Minimum() - members[t]
 		}
 		fmt.Fprintf(&b, " %d %q %+v %+v", n, j.Tasks[t].Labels, j.Tasks[t].Affinity, j.Tasks[t].Request)
+		if j.Tasks[t].Prefers != nil {
+			fmt.Fprintf(&b, " prefers %v", j.Tasks[t].Prefers)
+		}
 	}
 	id.more = b.String()
 	return id

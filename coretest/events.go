@@ -348,7 +348,19 @@ func readTerms(l *line) []core.Term {
 }
 
 func readTask(l *line) core.Task {
-	return core.Task{Name: l.name, Pods: l.number("pods", 1), MinPods: readMinimum(l), Request: readRequest(l), Labels: l.list("labels"), Affinity: readTerms(l)}
+	return core.Task{Name: l.name, Pods: l.number("pods", 1), MinPods: readMinimum(l), Request: readRequest(l), Labels: l.list("labels"), Affinity: readTerms(l), Prefers: readPreferences(l)}
+}
+
+func readPreferences(l *line) []core.Preference {
+	var out []core.Preference
+	for _, w := range l.list("prefers") {
+		p, err := cluster.ParsePreference(w)
+		if err != nil {
+			l.wrong("prefers=%s: %v", w, err)
+		}
+		out = append(out, p)
+	}
+	return out
 }
 
 // readMinimum reads how many pods of a task start with its gang.
@@ -368,12 +380,12 @@ func readRequest(l *line) core.Request {
 		l.wrong("model: %v", err)
 	}
 	for _, w := range l.list("select") {
-		r.Selector = append(r.Selector, readRequirement(w))
+		r.Selector = append(r.Selector, readRequirement(l, w))
 	}
 	for _, w := range l.list("anyof") {
 		var all []core.Requirement
 		for w := range strings.SplitSeq(w, "&") {
-			all = append(all, readRequirement(w))
+			all = append(all, readRequirement(l, w))
 		}
 		r.AnyOf = append(r.AnyOf, all)
 	}
@@ -385,23 +397,10 @@ func readRequest(l *line) core.Request {
 	return r
 }
 
-// readRequirement reads k=v, k=v|w, k!=v, k>n, k<n, k (it exists) or !k (it does
-// not).
-func readRequirement(w string) core.Requirement {
-	if k, v, ok := strings.Cut(w, "!="); ok {
-		return core.Requirement{Key: k, Op: cluster.NotIn, Values: strings.Split(v, "|")}
+func readRequirement(l *line, w string) core.Requirement {
+	r, ok := cluster.ParseRequirement(w)
+	if !ok {
+		l.wrong("%q: a condition on a label is expected", w)
 	}
-	if k, v, ok := strings.Cut(w, "="); ok {
-		return core.Requirement{Key: k, Op: cluster.In, Values: strings.Split(v, "|")}
-	}
-	if k, v, ok := strings.Cut(w, ">"); ok {
-		return core.Requirement{Key: k, Op: cluster.Gt, Values: []string{v}}
-	}
-	if k, v, ok := strings.Cut(w, "<"); ok {
-		return core.Requirement{Key: k, Op: cluster.Lt, Values: []string{v}}
-	}
-	if k, ok := strings.CutPrefix(w, "!"); ok {
-		return core.Requirement{Key: k, Op: cluster.DoesNotExist}
-	}
-	return core.Requirement{Key: w, Op: cluster.Exists}
+	return r
 }

@@ -112,6 +112,9 @@ func randomPolicy(rt *rapid.T) core.Policy {
 			p.Fairness.Distribution = []core.Time{2 * core.Second, 3 * core.Second, 9 * core.Second, 90 * core.Second}
 		}
 	}
+	if p.Room.MaxMoves == 3 {
+		p.PreferenceWeight = 2500
+	}
 	if p.Queueing.Order == core.ByEstimate && p.Room.MaxMoves == 3 {
 		p.Queueing.Order = core.ByEstimatedGPUTime
 	}
@@ -160,6 +163,16 @@ func (s *story) describe(n *core.Node) {
 	if s.chance(6) {
 		n.Taints = []core.Taint{{Key: "team", Value: "x", Effect: pick(s, "", "out")}}
 	}
+	if n.Labels["rack"] == "12" {
+		n.Taints = append(n.Taints, core.Taint{Key: "old", Value: "x", Effect: cluster.PreferNoSchedule})
+	}
+}
+
+// preferences are what pods may prefer.
+var preferences = []core.Preference{
+	{Weight: 50, Selector: []core.Requirement{{Key: "disk", Op: cluster.In, Values: []string{"ssd"}}}},
+	{Weight: -10, Selector: []core.Requirement{{Key: "rack", Op: cluster.Gt, Values: []string{"5"}}}},
+	{Weight: 20, Level: "leaf", Label: "db"}, {Weight: -30, Level: "node", Label: "web"}, {Weight: 100, Level: "hbd", Label: "web"},
 }
 
 // others is so many RDMA adapters and FPGAs.
@@ -267,6 +280,9 @@ func (s *story) submit() {
 			t.Tolerations = []core.Toleration{{Key: pick(s, "team", ""), Effect: pick(s, "", "", "out")}}
 		}
 		t.Labels, t.Affinity = s.terms()
+		for k := s.jobs; k%3 == 0 && len(t.Prefers) < 3; k++ { // by the number of the job: draws stay as they were
+			t.Prefers = append(t.Prefers, preferences[(s.jobs+k)/3%len(preferences)])
+		}
 		j.Tasks = append(j.Tasks, t)
 	}
 	if s.chance(3) {

@@ -265,6 +265,7 @@ func readPolicy(l *line) core.Config {
 		s := place.Strategy(i)
 		p.CPUOnly.Strategy = &s
 	}
+	p.PreferenceWeight = core.Milli(l.milli("preferenceweight", int64(p.PreferenceWeight)))
 	p.CPUOnly.Reserve = int64(l.number("reserve", int(p.CPUOnly.Reserve)))
 	p.CPUOnly.GPUUse = int64(l.number("gpuuse", int(p.CPUOnly.GPUUse)))
 	if z := pairs(l, "zone"); z != nil {

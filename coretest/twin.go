@@ -44,7 +44,8 @@ import (
 //     minimum of pods by then;
 //  15. jobs are held or restart, and nodes are cordoned and uncordoned, as failures and tests demand: see [Twin.recovers];
 //  16. jobs are suspended, resume and stop as [Twin.suspend], [Twin.resumeSuspended] and [Twin.checkSuspended] say;
-//  17. decisions are about live jobs and about pods in the right state.
+//  17. no pod starts where it prefers another node that is as good for the policy: see [Twin.preferred];
+//  18. decisions are about live jobs and about pods in the right state.
 type Twin struct {
 	policy core.Policy
 	levels []string

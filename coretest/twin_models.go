@@ -61,7 +61,8 @@ func (w *Twin) better(j *job, t *core.Task, has map[string]int, model, than stri
 func (w *Twin) combined(j *job) error {
 	fits := func(c core.Combination) bool {
 		return !slices.ContainsFunc(j.pods, func(p pod) bool {
-			return p.on() && j.Tasks[p.task].GPU > 0 && w.node(p.at.Node).Model != c.Models[p.task]
+			lists := p.task < len(c.Models) // not a role that joined the job later
+			return p.on() && lists && j.Tasks[p.task].GPU > 0 && w.node(p.at.Node).Model != c.Models[p.task]
 		})
 	}
 	if len(j.Combinations) > 0 && !slices.ContainsFunc(j.Combinations, fits) {

@@ -55,7 +55,7 @@ func (w *Twin) suits(j *job, t *core.Task, n *node) error {
 		return fmt.Errorf("the zone is for inference")
 	}
 	for _, taint := range n.Taints {
-		if !bears(t, taint) {
+		if !taint.Soft() && !bears(t, taint) {
 			return fmt.Errorf("taint %v", taint)
 		}
 	}

@@ -71,6 +71,9 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 			return fmt.Errorf("pod %d on %s: %w", d.Pods[k].Pod, d.Pods[k].Node, err)
 		}
 	}
+	if err := w.preferred(j, d); err != nil {
+		return err
+	}
 	j.backfilled = d.Reason == core.Backfilled
 	w.startedAgain(j.Name, now)
 	planned := kept(d)

@@ -589,12 +589,11 @@ func inclusion(any bool) *v1.NodeInclusionPolicy {
 // terms are affinities and spread constraints.
 func label(p *v1.Pod, spec *core.Task) {
 	p.Labels = labelled(p.Labels, spec)
+	for _, o := range spec.Prefers {
+		prefer(p, &o)
+	}
 	for _, t := range spec.Affinity {
-		selects := &metav1.LabelSelector{MatchLabels: map[string]string{"scenario/" + t.Label: "yes"}}
-		domain := v1.LabelHostname
-		if t.Level != "node" {
-			domain = levelLabel(t.Level)
-		}
+		selects, domain := selectorOf(t.Label), domainLabel(t.Level)
 		if t.MaxSkew > 0 {
 			p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, v1.TopologySpreadConstraint{
 				MaxSkew: int32(t.MaxSkew), TopologyKey: domain, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: selects,
@@ -624,6 +623,57 @@ func label(p *v1.Pod, spec *core.Task) {
 		a := p.Spec.Affinity.PodAffinity
 		a.RequiredDuringSchedulingIgnoredDuringExecution = append(a.RequiredDuringSchedulingIgnoredDuringExecution, term)
 	}
+}
+
+func selectorOf(label string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{"scenario/" + label: "yes"}}
+}
+
+func domainLabel(level string) string {
+	if level == "node" {
+		return v1.LabelHostname
+	}
+	return levelLabel(level)
+}
+
+// prefer writes what a pod prefers: preferred affinities, and one to be away from pods with the largest weight as a constraint
+// on their spread.
+func prefer(p *v1.Pod, o *core.Preference) {
+	a := p.Spec.Affinity
+	if a == nil {
+		a = &v1.Affinity{}
+		p.Spec.Affinity = a
+	}
+	if o.Label == "" {
+		term := v1.PreferredSchedulingTerm{Weight: o.Weight}
+		for _, r := range o.Selector {
+			op := map[cluster.Op]v1.NodeSelectorOperator{cluster.In: v1.NodeSelectorOpIn, cluster.NotIn: v1.NodeSelectorOpNotIn, cluster.Exists: v1.NodeSelectorOpExists, cluster.DoesNotExist: v1.NodeSelectorOpDoesNotExist}[r.Op]
+			term.Preference.MatchExpressions = append(term.Preference.MatchExpressions, v1.NodeSelectorRequirement{Key: r.Key, Operator: op, Values: r.Values})
+		}
+		if a.NodeAffinity == nil {
+			a.NodeAffinity = &v1.NodeAffinity{}
+		}
+		a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution = append(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution, term)
+		return
+	}
+	if o.Weight == -cluster.MaxWeight {
+		p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, v1.TopologySpreadConstraint{
+			MaxSkew: 1, TopologyKey: domainLabel(o.Level), WhenUnsatisfiable: v1.ScheduleAnyway, LabelSelector: selectorOf(o.Label),
+		})
+		return
+	}
+	term := v1.WeightedPodAffinityTerm{Weight: max(o.Weight, -o.Weight), PodAffinityTerm: v1.PodAffinityTerm{LabelSelector: selectorOf(o.Label), TopologyKey: domainLabel(o.Level)}}
+	if o.Weight < 0 {
+		if a.PodAntiAffinity == nil {
+			a.PodAntiAffinity = &v1.PodAntiAffinity{}
+		}
+		a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution = append(a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution, term)
+		return
+	}
+	if a.PodAffinity == nil {
+		a.PodAffinity = &v1.PodAffinity{}
+	}
+	a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution = append(a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution, term)
 }
 
 // labelled returns labels of a pod with those of the engine.

@@ -123,7 +123,7 @@ func (t *waitTask) count(r *idleReader, i, by int) {
 
 // repels reports whether the task does not tolerate a taint.
 func (t *waitTask) repels(x core.Taint) bool {
-	return !slices.ContainsFunc(t.of.Tolerations, func(o core.Toleration) bool { return o.Bears(&x) })
+	return !x.Soft() && !slices.ContainsFunc(t.of.Tolerations, func(o core.Toleration) bool { return o.Bears(&x) })
 }
 
 func (w *waitWatch) before(i int) { w.count(i, -1) }

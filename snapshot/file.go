@@ -154,6 +154,8 @@ type placing struct {
 	Selector         map[string]string `json:"selector,omitempty"`
 	MatchExpressions []expression      `json:"matchExpressions,omitempty"`
 	Tolerations      []toleration      `json:"tolerations,omitempty"`
+	// Prefers is what a pod prefers of nodes that are equally good: 50:disk=ssd or -10:near:leaf:web.
+	Prefers []string `json:"prefers,omitempty"`
 }
 
 type expression struct {

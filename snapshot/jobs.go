@@ -93,6 +93,9 @@ func (r *reader) addJob(j *job, at string) error {
 	if err := r.checkJob(j, at); err != nil {
 		return err
 	}
+	if _, err := r.preferences(j.Prefers, at); err != nil {
+		return err
+	}
 	c := Job{Job: j.job(r.s.Now), names: map[int]string{}, StaleSince: r.s.Now - core.Time(j.StaleFor)}
 	if j.RunningFor == nil && j.Checkpoint == 0 {
 		c.Saved = r.s.Now - unknownWork
@@ -224,7 +227,8 @@ func (r *reader) addTask(c *Job, j *job, i int, at string) error {
 		return err
 	}
 	var accepts core.Request
-	if err := accepts.Accept(t.Models); err != nil {
+	var err error
+	if err = accepts.Accept(t.Models); err != nil {
 		return r.src.Errorf(at+".models", "%s; found %q", err, t.Models)
 	}
 	made := core.Task{Name: t.Name, Pods: pods, MinPods: least, Request: core.Request{
@@ -237,6 +241,9 @@ func (r *reader) addTask(c *Job, j *job, i int, at string) error {
 		Selector:    append(j.requirements(), t.requirements()...),
 		Tolerations: append(j.tolerations(), t.tolerations()...),
 	}, Labels: slices.Concat(j.Labels, t.Labels), Affinity: append(j.terms(), t.terms()...)}
+	if made.Prefers, err = r.preferences(slices.Concat(j.Prefers, t.Prefers), at); err != nil {
+		return err
+	}
 	if pods > 0 {
 		c.Tasks = append(c.Tasks, made)
 	}
@@ -244,6 +251,27 @@ func (r *reader) addTask(c *Job, j *job, i int, at string) error {
 		return err
 	}
 	return r.addLeaving(c, t, made, at)
+}
+
+// preferences reads what the pods of a task prefer.
+func (r *reader) preferences(list []string, at string) ([]core.Preference, error) {
+	if len(list) > core.MaxPreferences {
+		return nil, r.src.Errorf(at+".prefers", "at most %d preferences, those of the job included; found %d", core.MaxPreferences, len(list))
+	}
+	var out []core.Preference
+	for _, text := range list {
+		p, err := cluster.ParsePreference(text)
+		if err != nil {
+			return nil, r.src.Errorf(at+".prefers", "%s; found %q", err, text)
+		}
+		if p.Label != "" {
+			if err := r.level(at+".prefers", p.Level); err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, p)
+	}
+	return out, nil
 }
 
 // addLeaving adds the pods of a task that are being deleted. The engine counts them as it does pods of other schedulers: they

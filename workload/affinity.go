@@ -17,7 +17,10 @@ import (
 //	tolerate:key=value  tolerate:key  tolerate:    tolerations
 //	near:LEVEL:label  apart:LEVEL:label            terms
 //	label:x                                        labels
+//	prefer:WEIGHT:key=value                        preferences, of nodes
+//	prefer:WEIGHT:near:LEVEL:label                 and of pods
 type affinity struct {
+	prefers     []core.Preference
 	selector    []core.Requirement
 	tolerations []core.Toleration
 	terms       []core.Term
@@ -41,7 +44,7 @@ func parseAffinity(text string) (affinity, error) {
 // add parses one element.
 func (a *affinity) add(element string) error {
 	word, rest, directed := strings.Cut(element, ":")
-	if !directed || strings.ContainsAny(word, "=!") {
+	if !directed || strings.ContainsAny(word, "=!<>") {
 		r, err := parseRequirement(element)
 		a.selector = append(a.selector, r)
 		return err
@@ -57,13 +60,22 @@ func (a *affinity) add(element string) error {
 			return fmt.Errorf("%s:LEVEL:label, found %q", word, element)
 		}
 		a.terms = append(a.terms, core.Term{Level: level, Label: label, Anti: word == "apart"})
+	case "prefer":
+		p, err := cluster.ParsePreference(rest)
+		if err != nil {
+			return fmt.Errorf("prefer:%w, found %q", err, element)
+		}
+		if len(a.prefers) == core.MaxPreferences {
+			return fmt.Errorf("at most %d preferences, found %q", core.MaxPreferences, element)
+		}
+		a.prefers = append(a.prefers, p)
 	case "label":
 		if rest == "" {
 			return fmt.Errorf("label:x, found %q", element)
 		}
 		a.labels = append(a.labels, rest)
 	default:
-		return fmt.Errorf("tolerate:, near:, apart:, label: or a condition on a label, found %q", element)
+		return fmt.Errorf("tolerate:, near:, apart:, prefer:, label: or a condition on a label, found %q", element)
 	}
 	return nil
 }
@@ -106,6 +118,9 @@ func appendAffinity(b []byte, t *core.Task) []byte {
 			word = "apart:"
 		}
 		add(word, term.Level, ":", term.Label)
+	}
+	for i := range t.Prefers {
+		add("prefer:", t.Prefers[i].String())
 	}
 	for i := range t.Selector {
 		r := &t.Selector[i]

@@ -155,7 +155,7 @@ func (r *jobReader) row() Job {
 // task reads the columns of a row that are about the task.
 func (r *jobReader) task(gang bool, a *affinity) core.Task {
 	t := r.t
-	task := core.Task{Name: r.names.get(t.text(jobTask), clone), Labels: a.labels, Affinity: a.terms}
+	task := core.Task{Name: r.names.get(t.text(jobTask), clone), Labels: a.labels, Affinity: a.terms, Prefers: a.prefers}
 	task.Pods, task.MinPods = t.pods(gang)
 	task.Request = core.Request{
 		GPU:         t.gpu(jobGPU),

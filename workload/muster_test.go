@@ -229,6 +229,12 @@ func randomTask(rng *rand.Rand, k int, gang bool) core.Task {
 		Affinity: some(rng, func() core.Term {
 			return core.Term{Level: randomName(rng, ":;"), Label: randomName(rng, ";"), Anti: rng.IntN(2) == 0}
 		}),
+		Prefers: some(rng, func() core.Preference {
+			if rng.IntN(2) == 0 {
+				return core.Preference{Weight: 1 + rng.Int32N(100), Level: "leaf", Label: randomName(rng, ";")}
+			}
+			return core.Preference{Weight: -1 - rng.Int32N(100), Selector: []core.Requirement{{Key: "disk", Op: cluster.In, Values: []string{"ssd", "hdd"}}, {Key: "old", Op: cluster.DoesNotExist}}}
+		}),
 		Request: core.Request{
 			GPU: core.Milli(rng.IntN(1000)), CPUMilli: rng.Int64N(maxCPUMilli), MemMiB: rng.Int64N(maxMemMiB),
 			Models: some(rng, func() string { return randomName(rng, "|=") }),

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -101,6 +102,13 @@ func writableTask(j *Job, t *core.Task) error {
 	for _, o := range t.Affinity {
 		if o.Level == "" || o.Label == "" || !word(o.Level, ":;") || !word(o.Label, ";") {
 			return fmt.Errorf("affinity %v %w", o, errUnwritable)
+		}
+	}
+	for i := range t.Prefers {
+		o := &t.Prefers[i]
+		back, err := cluster.ParsePreference(o.String())
+		if err != nil || !plain(o.String()) || strings.Contains(o.String(), ";") || !reflect.DeepEqual(back, *o) {
+			return fmt.Errorf("preference %v %w", o, errUnwritable)
 		}
 	}
 	for i := range t.Selector {

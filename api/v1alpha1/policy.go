@@ -130,6 +130,12 @@ type Placement struct {
 	// (1 + wanted) / speed. Wanted is the share of the model's GPUs, at most 1, that jobs of
 	// the same or a higher class hold, or wait for if they accept no other model.
 	Models *ModelOrder `json:"models,omitempty"`
+	// PreferenceWeight is how many idle GPUs a preference of weight 100 outweighs where a pod goes, 0 to 64: preferred
+	// affinities, and PreferNoSchedule taints. 0 means that preferences only choose between places that are equally good.
+	//
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=64
+	PreferenceWeight *float64 `json:"preferenceWeight,omitempty" min:"0" max:"64"`
 }
 
 // ModelOrder is Fastest or LeastWanted.
@@ -612,6 +618,9 @@ func (l *Placement) apply(p *core.Policy) {
 	}
 	if l.Models != nil {
 		p.Models = core.ModelOrder(index(l.Models.Values(), string(*l.Models)))
+	}
+	if l.PreferenceWeight != nil {
+		p.PreferenceWeight = core.Milli(math.Round(*l.PreferenceWeight * float64(core.WholeGPU)))
 	}
 }
 

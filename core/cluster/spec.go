@@ -76,9 +76,16 @@ type DeviceSpec struct {
 	Island, PCIe, NUMA, NIC int8
 }
 
-// Taint repels pods that do not tolerate it. All taints keep pods off; Effect tells apart those that
+// Taint repels pods that do not tolerate it. All taints keep pods off, but for soft ones; Effect tells apart those that
 // a driver has several kinds of, and may be empty.
 type Taint struct{ Key, Value, Effect string }
+
+// PreferNoSchedule is the effect of soft taints.
+const PreferNoSchedule = "PreferNoSchedule"
+
+// Soft reports whether the taint keeps no pods off: those that do not tolerate it would rather be elsewhere, by
+// [MaxWeight].
+func (t *Taint) Soft() bool { return t.Effect == PreferNoSchedule }
 
 // Toleration lets a pod onto nodes with a taint. An empty Key matches every key, an empty Value every
 // value, an empty Effect every effect.

@@ -290,7 +290,7 @@ func (d domainSet) number(path string) int32 {
 func (s *State) poolOf(spec *NodeSpec, zone, lent bool) int32 {
 	taints := slices.Clone(spec.Taints)
 	slices.SortFunc(taints, func(a, b Taint) int { return strings.Compare(a.Key+"="+a.Value, b.Key+"="+b.Value) })
-	key := fmt.Sprintf("%q %v %v %q", spec.Model, zone, lent, taints)
+	key := fmt.Sprintf("%q %v %v %#v", spec.Model, zone, lent, taints)
 	i, ok := s.poolKey[key]
 	if !ok {
 		i = int32(len(s.pools))

@@ -137,7 +137,7 @@ func (n *Node) Describe(spec *cluster.NodeSpec) {
 	switch {
 	case spec.Cordoned:
 		n.Closed = Cordoned
-	case len(spec.Taints) > 0:
+	case slices.ContainsFunc(spec.Taints, func(t cluster.Taint) bool { return !t.Soft() }):
 		n.Closed = Tainted
 	default:
 		n.Closed = Allocatable

@@ -63,7 +63,7 @@ func (y *tally) close(task, need int) {
 // fitting yields the domains that hold every task.
 func (y *tally) fitting(yield func(candidate) bool) {
 	for _, d := range y.seen {
-		if !y.lacking[d] && !yield(candidate{d, y.first[d], y.free[d]}) {
+		if !y.lacking[d] && !yield(candidate{domain: d, slots: y.first[d], free: y.free[d]}) {
 			return
 		}
 	}
@@ -77,9 +77,10 @@ func (p *Placer) tightest(u *Unit, sp space, level int) (candidate, bool) {
 	if level == anyLevel {
 		return candidate{domain: -1}, true
 	}
-	if len(u.Tasks) == 1 && len(sp[0]) == 1 {
+	prefers := u.prefers()
+	if len(u.Tasks) == 1 && len(sp[0]) == 1 && !prefers {
 		r, ok := sp[0][0].Tightest(level, u.Tasks[0].GPUs, len(u.Tasks[0].Pods))
-		return candidate{r.Domain, int(r.Slots), int(r.Free)}, ok
+		return candidate{domain: r.Domain, slots: int(r.Slots), free: int(r.Free)}, ok
 	}
 	y := &p.tally
 	y.reset(p.state.Domains(level))
@@ -94,6 +95,9 @@ func (p *Placer) tightest(u *Unit, sp space, level int) (candidate, bool) {
 	}
 	best, found := candidate{}, false
 	for c := range y.fitting {
+		if prefers {
+			p.like(u, sp, level, &c)
+		}
 		if !found || c.better(best) < 0 {
 			best, found = c, true
 		}
@@ -107,6 +111,11 @@ func (p *Placer) tightest(u *Unit, sp space, level int) (candidate, bool) {
 func (p *Placer) exact(u *Unit, sp space, level int) []candidate {
 	p.countExact(u, sp, level)
 	out := slices.Collect(p.tally.fitting)
+	if len(out) > 1 && u.prefers() {
+		for i := range out {
+			p.like(u, sp, level, &out[i])
+		}
+	}
 	slices.SortFunc(out, candidate.better)
 	return out
 }
@@ -163,15 +172,20 @@ func (p *Placer) takes(u *Unit, t *Task, id cluster.NodeID, when moment) int {
 }
 
 // candidate is a domain that may hold a whole gang: slots is how many pods of
-// the first task it can take, free how many GPUs.
+// the first task it can take, free how many GPUs. liked is the score of the domain for what the pods prefer, and
+// traded the room that this outweighs.
 type candidate struct {
-	domain      int32
-	slots, free int
+	domain        int32
+	slots, free   int
+	liked, traded int64
 }
 
 // better says which candidate to take first: the one with the least room, so
 // that wide open domains stay so for larger gangs (E-Binpack at LeafGroup
 // level, Kant §3.3.3).
 func (c candidate) better(o candidate) int {
-	return cmp.Or(cmp.Compare(c.slots, o.slots), cmp.Compare(c.free, o.free), cmp.Compare(c.domain, o.domain))
+	if c.traded != o.traded {
+		return cmp.Compare(c.traded, o.traded)
+	}
+	return cmp.Or(cmp.Compare(c.slots, o.slots), cmp.Compare(c.free, o.free), cmp.Compare(o.liked, c.liked), cmp.Compare(c.domain, o.domain))
 }

@@ -124,14 +124,19 @@ func (p *Placer) inOneNode(u *Unit, sp space) bool {
 		return false
 	}
 	sh, n := u.Tasks[0].Shape, len(u.Tasks[0].Pods)
+	st := stage{strategy: EBinpack}
+	if u.Tasks[0].prefers() {
+		st.prefers = &u.Tasks[0]
+	}
 	pools := slices.Clone(sp[0])
 	pools = slices.DeleteFunc(pools, func(pool *cluster.Pool) bool { return p.quotaLeft(u, sh, pool.Model) < n })
 	var id cluster.NodeID
 	var ok bool
+	st.pools = pools
 	if u.Strategy == Spot {
 		id, ok = p.likestWhole(u, n*sh.GPUs, sh.need(n), pools)
 	} else {
-		id, ok = p.whole(n*sh.GPUs, sh.need(n), stage{pools: pools, strategy: EBinpack}, nil)
+		id, ok = p.whole(n*sh.GPUs, sh.need(n), st, nil)
 	}
 	if !ok {
 		return false

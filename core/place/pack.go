@@ -119,6 +119,7 @@ type entry struct {
 	slots, free int
 	whole       bool // all its GPUs are free
 	held        int  // GPUs that other tasks of the unit hold there
+	liked       int64
 }
 
 // pack places the pods of a task in the leaf groups that give the unit the least entropy,
@@ -181,9 +182,9 @@ func (e *entry) before(o *entry, pods, gpus int) bool {
 	// pods that are left the tightest: of groups with room for 4, 3 and 2, five pods take the
 	// first and, for the last of them, the third, so that the second can still take three.
 	if takes < pods {
-		return cmp.Or(cmp.Compare(o.free, e.free), cmp.Compare(e.leaf, o.leaf)) < 0
+		return cmp.Or(cmp.Compare(o.free, e.free), cmp.Compare(o.liked, e.liked), cmp.Compare(e.leaf, o.leaf)) < 0
 	}
-	return cmp.Or(cmp.Compare(e.slots, o.slots), cmp.Compare(e.free, o.free), cmp.Compare(o.leaf, e.leaf)) < 0
+	return cmp.Or(cmp.Compare(e.slots, o.slots), cmp.Compare(e.free, o.free), cmp.Compare(o.liked, e.liked), cmp.Compare(o.leaf, e.leaf)) < 0
 }
 
 // addHeld adds to the entries what tasks of the unit that were placed before hold there. A
@@ -219,7 +220,11 @@ func (p *Placer) addEntries(u *Unit, t *Task, pool *cluster.Pool, level int, dom
 			slots = pool.LeafSlots(leaf, t.GPUs)
 		}
 		if slots > 0 {
-			p.entries = append(p.entries, entry{pool: pool, leaf: leaf, slots: slots, free: pool.LeafFree(leaf), whole: pool.LeafWhole(leaf)})
+			e := entry{pool: pool, leaf: leaf, slots: slots, free: pool.LeafFree(leaf), whole: pool.LeafWhole(leaf)}
+			if t.prefers() {
+				e.liked = p.likedOn(u, t, pool.LeafNodes(leaf), within)
+			}
+			p.entries = append(p.entries, e)
 		}
 	}
 	switch level {
@@ -246,7 +251,7 @@ func (p *Placer) packLeaf(u *Unit, t int, pods []int32, e entry, accept func(clu
 	most := e.pool.MaxGPUs / sh.GPUs // what no node holds now, none will hold later: it only falls
 	for placed < len(pods) && most > 0 {
 		most = min(most, len(pods)-placed)
-		id, ok := p.roomFor(u, sh, most, e, accept)
+		id, ok := p.roomFor(u, &u.Tasks[t], most, e, accept)
 		if !ok {
 			most--
 			continue
@@ -264,8 +269,11 @@ func (p *Placer) packLeaf(u *Unit, t int, pods []int32, e entry, accept func(clu
 }
 
 // roomFor returns the node of a leaf group that holds n pods with the fewest free GPUs.
-func (p *Placer) roomFor(u *Unit, sh *Shape, n int, e entry, accept func(cluster.NodeID) bool) (cluster.NodeID, bool) {
-	need := sh.need(n)
+func (p *Placer) roomFor(u *Unit, t *Task, n int, e entry, accept func(cluster.NodeID) bool) (cluster.NodeID, bool) {
+	sh, need := t.Shape, t.need(n)
+	if t.prefers() {
+		return p.likedRoom(u, t, n, e, accept)
+	}
 	for f := n * sh.GPUs; f <= e.pool.MaxGPUs; f++ {
 		if id, ok := p.roomWith(u, need, f, e, accept); ok {
 			return id, true

@@ -15,6 +15,9 @@ type Placer struct {
 	// Reserve is the share, in thousandths, of the cores of each idle GPU that pods of jobs
 	// without GPUs leave: see [Placer.CPUOnly] and [cluster.Node.Reserved].
 	Reserve int64
+	// PreferenceWeight is how many idle GPUs more than on the node that the strategy would take a pod leaves beside
+	// it for 100 points of what it prefers; 0: preferences break ties only. See prefer.go.
+	PreferenceWeight cluster.Milli
 	// Wanted returns how much a model is wanted, as a share of its GPUs, in thousandths, for an LP job
 	// or an HP job. nil: jobs take the fastest model, wanted or not.
 	Wanted func(model string, lp bool) int64
@@ -104,6 +107,8 @@ type stage struct {
 	strategy Strategy
 	// lasts is until when nodes must be lent at least; 0 for any.
 	lasts cluster.Time
+	// prefers is the task whose preferences choose between nodes; nil if it has none.
+	prefers *Task
 }
 
 // stages yields where to look for a pod, in order: each model's general pools, then the
@@ -111,7 +116,7 @@ type stage struct {
 // that score nodes compare the general nodes of all models in one stage, unless the models have an
 // order.
 func (p *Placer) stages(u *Unit, sh *Shape, yield func(stage) bool) {
-	models := p.inOrder(u, sh)
+	models := p.likedModels(u, sh, p.inOrder(u, sh))
 	for _, zone := range [2]bool{u.zoneFirst(), !u.zoneFirst()} {
 		if u.Strategy.scored() && !zone {
 			if p.orders(sh) {
@@ -270,6 +275,9 @@ func (p *Placer) put(u *Unit, t int, pod int32, node cluster.NodeID, gpus uint64
 // find returns a node for one pod of the task and, for a part of a device, the device.
 func (p *Placer) find(u *Unit, t *Task, st stage, within func(cluster.NodeID) bool) (cluster.NodeID, uint64, bool) {
 	sh, accept := t.Shape, p.filter(u, t, within)
+	if t.prefers() {
+		st.prefers = t
+	}
 	if st.strategy.scored() {
 		if st.strategy == Value && u.Inference && u.Spread {
 			if id, gpus, ok := p.findBest(u, sh, st, p.apart(u, sh, accept)); ok {
@@ -302,14 +310,18 @@ func (p *Placer) find(u *Unit, t *Task, st stage, within func(cluster.NodeID) bo
 // that takes part of one.
 func (p *Placer) findBest(u *Unit, sh *Shape, st stage, accept func(cluster.NodeID) bool) (cluster.NodeID, uint64, bool) {
 	if st.strategy == Random {
-		return p.anyNode(sh, st.pools, accept)
+		return p.anyNode(sh, st.pools, p.likedMost(sh, st, accept))
 	}
 	by := p.lendTogether(p.scorer(st.strategy, u), u, sh)
 	if allowed := accept; allowed != nil {
 		// Nodes that have filled up since they were ranked are found here: see [ranking].
 		accept = func(id cluster.NodeID) bool { return p.hasRoom(id, sh) && allowed(id) }
 	}
-	id, ok := p.rank(sh, st.pools, by).top(accept)
+	r := p.rank(sh, st.pools, by)
+	id, ok := r.top(accept)
+	if ok && st.prefers != nil {
+		id = p.likedInRank(r, st.prefers, id, accept)
+	}
 	if !ok || sh.Part == 0 {
 		return id, 0, ok
 	}
@@ -351,6 +363,9 @@ func (p *Placer) inStage(st stage, id cluster.NodeID) bool {
 // at least, and with what is needed beside GPUs.
 func (p *Placer) whole(gpus int, need cluster.Need, st stage, accept func(cluster.NodeID) bool) (cluster.NodeID, bool) {
 	order, low, high, step := st.walk(gpus)
+	if st.prefers != nil {
+		return p.likedWhole(gpus, need, st, order, step, accept)
+	}
 	for f := low; f != high; f += step {
 		for _, pool := range st.pools {
 			if f > pool.MaxGPUs {
@@ -397,6 +412,9 @@ func (p *Placer) findPart(u *Unit, sh *Shape, st stage, accept func(cluster.Node
 		return p.state.Node(id).Has(sh.needOne()) && (accept == nil || accept(id))
 	}
 	shared := func() (cluster.NodeID, uint64, bool) {
+		if st.prefers != nil {
+			return p.likedShared(sh, st, fit)
+		}
 		for _, pool := range st.pools {
 			if id, d, ok := p.state.FindShared(pool, sh.Part, st.strategy == Spread, fit); ok {
 				return id, 1 << d, true

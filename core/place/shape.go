@@ -25,6 +25,8 @@ type Shape struct {
 
 	// lent says that some of its pools are of lent nodes.
 	lent bool
+	// soft is how many soft taints that the shape does not tolerate its pools have, nil if none has one.
+	soft map[*cluster.Pool]int64
 
 	request *cluster.Request
 	models  []model
@@ -116,6 +118,7 @@ func newShape(s *cluster.State, r *cluster.Request, lent bool) *Shape {
 		}
 		m := &sh.models[i]
 		sh.lent = sh.lent || p.Lent
+		sh.countSoft(p)
 		if p.Zone {
 			m.zone = append(m.zone, p)
 		} else {
@@ -126,11 +129,34 @@ func newShape(s *cluster.State, r *cluster.Request, lent bool) *Shape {
 		// Untainted pools first: tainted nodes are kept for the pods that they are meant for. Lent
 		// nodes last: their pods must leave when the owners return.
 		slices.SortStableFunc(sh.models[i].general, func(a, b *cluster.Pool) int {
-			return cmp.Or(cluster.LastIf(a.Lent, b.Lent), cmp.Compare(len(a.Taints), len(b.Taints)))
+			return cmp.Or(cluster.LastIf(a.Lent, b.Lent), cmp.Compare(hardTaints(a), hardTaints(b)))
 		})
 	}
 	sh.orderModels()
 	return sh
+}
+
+// countSoft counts the soft taints of a pool that the shape does not tolerate.
+func (sh *Shape) countSoft(p *cluster.Pool) {
+	for _, t := range p.Taints {
+		if t.Soft() && !cluster.Tolerates(sh.request.Tolerations, t) {
+			if sh.soft == nil {
+				sh.soft = map[*cluster.Pool]int64{}
+			}
+			sh.soft[p]++
+		}
+	}
+}
+
+// hardTaints counts the taints of a pool that repel pods.
+func hardTaints(p *cluster.Pool) int {
+	n := len(p.Taints)
+	for _, t := range p.Taints {
+		if t.Soft() {
+			n--
+		}
+	}
+	return n
 }
 
 // orderModels puts the models in the order in which they are tried: as the
@@ -154,7 +180,7 @@ func accepts(models []string, model string) bool {
 
 func tolerated(taints []cluster.Taint, by []cluster.Toleration) bool {
 	for _, t := range taints {
-		if !slices.ContainsFunc(by, func(o cluster.Toleration) bool { return o.Bears(&t) }) {
+		if !t.Soft() && !cluster.Tolerates(by, t) {
 			return false
 		}
 	}

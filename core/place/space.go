@@ -29,7 +29,7 @@ func (p *Placer) spaces(u *Unit) []space {
 		mixed = mixed || task.Mixed
 		anywhere = anywhere || !task.Named && task.GPU() == 0
 		oneModel = oneModel || !task.Named && task.GPU() > 0
-		for _, m := range p.inOrder(u, task.Shape) {
+		for _, m := range p.likedModels(u, task.Shape, p.inOrder(u, task.Shape)) {
 			zone = zone || len(m.zone) > 0
 			if !slices.Contains(names, m.name) {
 				names = append(names, m.name)

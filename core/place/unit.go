@@ -71,6 +71,8 @@ type Task struct {
 	Pods []int32
 	// Terms are the affinities of each pod.
 	Terms []Term
+	// Prefers is what each pod prefers: see prefer.go.
+	Prefers []Preference
 	// Asked is the whole request of the pods where Shape is narrower, because their gang runs
 	// on one of the models that they accept. Spread counts the domains of all those models.
 	// nil: Shape.

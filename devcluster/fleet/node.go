@@ -66,7 +66,11 @@ func node(i int, spec *core.Node, levels []string, dra bool) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: nodeLabels(name, spec, levels)}}
 	n.Spec.Unschedulable = spec.Cordoned
 	for _, t := range spec.Taints {
-		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: t.Key, Value: labelValue(t.Value), Effect: corev1.TaintEffectNoSchedule})
+		effect := corev1.TaintEffectNoSchedule
+		if t.Soft() {
+			effect = corev1.TaintEffectPreferNoSchedule
+		}
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: t.Key, Value: labelValue(t.Value), Effect: effect})
 	}
 	capacity := corev1.ResourceList{
 		corev1.ResourceCPU:              *resource.NewMilliQuantity(spec.CPUMilli, resource.DecimalSI),

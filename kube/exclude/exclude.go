@@ -79,7 +79,7 @@ func reasons(r *core.Request, n *core.Node) []string {
 		}
 	}
 	for _, t := range n.Taints {
-		add(slices.ContainsFunc(r.Tolerations, func(o core.Toleration) bool { return o.Bears(&t) }),
+		add(t.Soft() || slices.ContainsFunc(r.Tolerations, func(o core.Toleration) bool { return o.Bears(&t) }),
 			"have the taint "+t.Key+", which the pod does not tolerate")
 	}
 	add(!n.Cordoned, "take no pods now")

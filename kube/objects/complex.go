@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/muster-sched/muster/kube/prefer"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -55,10 +56,11 @@ func tooComplex(p *v1.Pod) string {
 		}
 		terms += len(list)
 		for i := range list {
-			t := &list[i]
-			values += len(t.Namespaces) + len(t.MatchLabelKeys) + len(t.MismatchLabelKeys) + valuesIn(t.LabelSelector) + valuesIn(t.NamespaceSelector)
+			values += valuesOf(&list[i])
 		}
 	}
+	preferred, valued := prefer.Count(p, valuesOf)
+	terms, values = terms+preferred, values+valued
 	terms += len(p.Spec.TopologySpreadConstraints)
 	for i := range p.Spec.TopologySpreadConstraints {
 		c := &p.Spec.TopologySpreadConstraints[i]
@@ -114,6 +116,11 @@ func short(text string) string {
 		return text
 	}
 	return strings.ToValidUTF8(text[:most], "") + "…"
+}
+
+// valuesOf is how many expressions and values the selectors of a term have.
+func valuesOf(t *v1.PodAffinityTerm) int {
+	return len(t.Namespaces) + len(t.MatchLabelKeys) + len(t.MismatchLabelKeys) + valuesIn(t.LabelSelector) + valuesIn(t.NamespaceSelector)
 }
 
 // valuesIn is how many expressions and values a selector has.

@@ -10,6 +10,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/devices"
+	"github.com/muster-sched/muster/kube/prefer"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -35,6 +36,8 @@ type Pod struct {
 	Class      string // its PriorityClass
 	Never      bool   // it preempts no others
 	Request    core.Request
+	// Prefers is what it prefers of the labels of nodes.
+	Prefers    []core.Preference
 	Wrong      string // what the author must change before it can run
 	TooComplex bool   // Wrong says what it has too many of
 	QuotaGate  bool   // it has our scheduling gate
@@ -165,6 +168,10 @@ func (o *Pod) readOurs(p *v1.Pod) {
 	wrong(err)
 	segment, err := translate.Segment(p, &o.Attributes)
 	o.Terms = append(o.Terms, segment...)
+	wrong(err)
+	var preferred []translate.Term
+	o.Prefers, preferred, err = prefer.Of(p)
+	o.Terms = append(o.Terms, preferred...)
 	wrong(err)
 	if p.Spec.Priority != nil {
 		o.Priority = *p.Spec.Priority

@@ -111,7 +111,7 @@ func TestPodsThatTermsSelect(t *testing.T) {
 	says(t, x.ObservePod(a), "web") // and a itself, which is new
 	says(t, x.ObservePod(b), "")    // they have the label already
 	v := x.Look(level)
-	if got := fmt.Sprint(*v.Of(web), *v.Of(db), *v.Of(a)); got != "{[among: ns/app=web] []} {[] []} {[among: ns/app=web] [{level-host among: ns/app=web true 0 0 false false}]}" {
+	if got := fmt.Sprint(*v.Of(web), *v.Of(db), *v.Of(a)); got != "{[among: ns/app=web] [] []} {[] [] []} {[among: ns/app=web] [{level-host among: ns/app=web true 0 0 false false}] []}" {
 		t.Errorf("labels and terms: %s", got)
 	}
 	if v.Of(a) == v.Of(b) || a.Terms[0].Peers != b.Terms[0].Peers {

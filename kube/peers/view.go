@@ -15,11 +15,16 @@ import (
 type Surroundings struct {
 	Labels []string
 	Terms  []core.Term
+	// Prefers is what the pod prefers of the pods around it.
+	Prefers []core.Preference
 }
 
 // Equal reports whether two surroundings are the same.
 func (s *Surroundings) Equal(o *Surroundings) bool {
-	return slices.Equal(s.Labels, o.Labels) && slices.Equal(s.Terms, o.Terms)
+	return slices.Equal(s.Labels, o.Labels) && slices.Equal(s.Terms, o.Terms) &&
+		slices.EqualFunc(s.Prefers, o.Prefers, func(a, b core.Preference) bool {
+			return a.Weight == b.Weight && a.Level == b.Level && a.Label == b.Label
+		})
 }
 
 // none is the surroundings of all pods while none requires anything of others.
@@ -63,9 +68,14 @@ func (v *View) Of(p *Pod) *Surroundings {
 
 func (v *View) find(p *Pod) *Surroundings {
 	labels, terms := map[string]bool{}, map[core.Term]bool{}
+	var prefers []core.Preference
 	for i := range p.Terms {
 		t := &p.Terms[i]
-		if level, ok := v.level(t.Key); ok { // else others placed it, or we under another topology
+		level, ok := v.level(t.Key)
+		switch {
+		case ok && t.Weight != 0 && p.Ours:
+			prefers = append(prefers, core.Preference{Weight: t.Weight, Level: level, Label: among(t.Peers)})
+		case ok && t.Weight == 0: // else others placed it, or we under another topology
 			terms[core.Term{
 				Level: level, Label: among(t.Peers), Anti: t.Anti, MaxSkew: t.MaxSkew, MinDomains: t.MinDomains, AnyTaint: t.AnyTaint, AnyLabel: t.AnyLabel,
 			}] = true
@@ -85,7 +95,7 @@ func (v *View) find(p *Pod) *Surroundings {
 	if !p.Ours { // it is where it is, but keeps others off
 		maps.DeleteFunc(terms, func(t core.Term, _ bool) bool { return !t.Anti })
 	}
-	return &Surroundings{slices.Sorted(maps.Keys(labels)), slices.SortedFunc(maps.Keys(terms), compareTerms)}
+	return &Surroundings{slices.Sorted(maps.Keys(labels)), slices.SortedFunc(maps.Keys(terms), compareTerms), prefers}
 }
 
 // among is the label by which the engine knows the pods that selectors select.

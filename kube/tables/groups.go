@@ -414,6 +414,7 @@ func (g *Group) Lacks() string {
 type Task struct {
 	Name, role string
 	Spec       core.Request
+	Prefers    []core.Preference  // of the labels of nodes
 	Around     peers.Surroundings // as the engine knows them
 	Free       []int              // numbers of pods that have ended
 	slots      int                // numbers that were given to its pods
@@ -421,7 +422,7 @@ type Task struct {
 
 // As returns the task in the engine's form.
 func (t *Task) As(pods, minimum int) core.Task {
-	return core.Task{Name: t.Name, Pods: pods, MinPods: minimum, Request: t.Spec, Labels: t.Around.Labels, Affinity: t.Around.Terms}
+	return core.Task{Name: t.Name, Pods: pods, MinPods: minimum, Request: t.Spec, Labels: t.Around.Labels, Affinity: t.Around.Terms, Prefers: slices.Concat(t.Prefers, t.Around.Prefers)}
 }
 
 func (g *Group) task(name string) *Task {
@@ -444,7 +445,7 @@ func (g *Group) TaskOf(p *Pod, view *peers.View) *Task {
 	}
 	role := cmp.Or(p.Object.Membership.Role, translate.MainRole)
 	for _, t := range g.Tasks {
-		if t.is(role, &spec, around) {
+		if t.is(role, &spec, p.Object.Prefers, around) {
 			return t
 		}
 	}
@@ -453,7 +454,7 @@ func (g *Group) TaskOf(p *Pod, view *peers.View) *Task {
 	for i := 2; g.task(name) != nil; i++ {
 		name = fmt.Sprintf("%s-%d", role, i)
 	}
-	t := &Task{Name: name, role: role, Spec: spec, Around: *around}
+	t := &Task{Name: name, role: role, Spec: spec, Prefers: p.Object.Prefers, Around: *around}
 	g.Tasks = append(g.Tasks, t)
 	return t
 }
@@ -481,14 +482,14 @@ func (g *Group) Full(p *Pod, view *peers.View) error {
 	return errTooMany
 }
 
-func (t *Task) is(role string, spec *core.Request, around *peers.Surroundings) bool {
-	return t.role == role && t.Spec.CPUMilli == spec.CPUMilli && t.Spec.GPU == spec.GPU && around.Equal(&t.Around) && reflect.DeepEqual(&t.Spec, spec)
+func (t *Task) is(role string, spec *core.Request, prefers []core.Preference, around *peers.Surroundings) bool {
+	return t.role == role && t.Spec.CPUMilli == spec.CPUMilli && t.Spec.GPU == spec.GPU && around.Equal(&t.Around) && reflect.DeepEqual(&t.Spec, spec) && reflect.DeepEqual(t.Prefers, prefers)
 }
 
 // Takes reports whether a pod of ours is alike those of the role.
 func (t *Task) Takes(p *Pod, view *peers.View) bool {
 	spec := p.Request()
-	return t.is(cmp.Or(p.Object.Membership.Role, translate.MainRole), &spec, view.Of(&p.Around))
+	return t.is(cmp.Or(p.Object.Membership.Role, translate.MainRole), &spec, p.Object.Prefers, view.Of(&p.Around))
 }
 
 // Spread returns how many pods of each task a gang starts with: the minimum of each role

@@ -74,7 +74,7 @@ func Node(n *v1.Node) (node core.Node, missing int, err error) {
 		node.Labels[ResourceLabel(r)] = "true"
 	}
 	for _, t := range n.Spec.Taints {
-		if repels(&t) {
+		if !passing(t.Key) {
 			node.Taints = append(node.Taints, core.Taint{Key: t.Key, Value: taintValue(t.Value), Effect: string(t.Effect)})
 		}
 	}
@@ -204,11 +204,6 @@ func passing(key string) bool {
 		key == "ToBeDeletedByClusterAutoscaler" || key == "DeletionCandidateOfClusterAutoscaler"
 }
 
-// repels reports whether a taint keeps away pods that do not tolerate it.
-func repels(t *v1.Taint) bool {
-	return t.Effect != v1.TaintEffectPreferNoSchedule && !passing(t.Key)
-}
-
 // taintValue is the value of a taint in the engine, where an empty one is told from any value.
 func taintValue(value string) string { return "=" + value }
 
@@ -218,6 +213,6 @@ func taintValue(value string) string { return "=" + value }
 func Repelling(n *core.Node) []core.Taint {
 	return slices.DeleteFunc(slices.Clone(n.Taints), func(t core.Taint) bool {
 		_, isGPU := n.Labels[ResourceLabel(v1.ResourceName(t.Key))]
-		return isGPU || strings.HasPrefix(t.Key, "node.kubernetes.io/")
+		return t.Soft() || isGPU || strings.HasPrefix(t.Key, "node.kubernetes.io/")
 	})
 }

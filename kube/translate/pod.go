@@ -84,7 +84,7 @@ func addPart(r *core.Request, a *Attributes) error {
 // tolerated says in the engine's words which taints a toleration bears; false if none that it knows.
 func tolerated(t *v1.Toleration) (core.Toleration, bool) {
 	out := core.Toleration{Key: t.Key, Effect: string(t.Effect)}
-	if t.Effect == v1.TaintEffectPreferNoSchedule || t.Key != "" && passing(t.Key) {
+	if t.Key != "" && passing(t.Key) {
 		return out, false
 	}
 	switch t.Operator {
@@ -98,7 +98,6 @@ func tolerated(t *v1.Toleration) (core.Toleration, bool) {
 }
 
 // selectors translates the node selector and the required node affinity.
-// Preferred affinity is not considered.
 func selectors(p *v1.Pod, r *core.Request) error {
 	keys := make([]string, 0, len(p.Spec.NodeSelector))
 	for k := range p.Spec.NodeSelector {
@@ -122,7 +121,7 @@ func nodeTerms(s *v1.NodeSelector, r *core.Request) error {
 		t := &s.NodeSelectorTerms[i]
 		var reqs []core.Requirement
 		for _, e := range slices.Concat(t.MatchExpressions, t.MatchFields) {
-			req, err := requirement(&e)
+			req, err := Requirement(&e)
 			if err != nil {
 				return err
 			}
@@ -163,7 +162,8 @@ var operators = map[v1.NodeSelectorOperator]cluster.Op{
 	v1.NodeSelectorOpDoesNotExist: cluster.DoesNotExist, v1.NodeSelectorOpGt: cluster.Gt, v1.NodeSelectorOpLt: cluster.Lt,
 }
 
-func requirement(e *v1.NodeSelectorRequirement) (core.Requirement, error) {
+// Requirement translates a condition on the labels of nodes.
+func Requirement(e *v1.NodeSelectorRequirement) (core.Requirement, error) {
 	op, ok := operators[e.Operator]
 	if !ok {
 		return core.Requirement{}, fmt.Errorf("node affinity: unknown operator %q of %s", e.Operator, e.Key)

@@ -101,6 +101,8 @@ type Term struct {
 	Anti                bool
 	MaxSkew, MinDomains int
 	AnyTaint, AnyLabel  bool
+	// Weight is not 0 if the pod merely prefers to be near those pods, or below 0 away from them: see [core.Preference].
+	Weight int32
 }
 
 // Terms returns what a pod requires of the pods around it: what it merely
@@ -160,6 +162,24 @@ func AntiTerms(p *v1.Pod) ([]Term, error) {
 	return out, nil
 }
 
+// PeersOf returns the pods that a term means.
+func PeersOf(p *v1.Pod, t *v1.PodAffinityTerm) (*Peers, error) {
+	o, err := peerOf(p, t)
+	if err != nil {
+		return nil, err
+	}
+	return newPeers([]peer{o}), nil
+}
+
+// SpreadPeers returns the pods that a constraint on spread counts.
+func SpreadPeers(p *v1.Pod, c *v1.TopologySpreadConstraint) (*Peers, error) {
+	s, err := selector(p, c.LabelSelector, c.MatchLabelKeys, nil)
+	if err != nil {
+		return nil, err
+	}
+	return newPeers([]peer{{namespaces: []string{p.Namespace}, pods: s}}), nil
+}
+
 // peerOf reads the selectors of a term.
 func peerOf(p *v1.Pod, t *v1.PodAffinityTerm) (peer, error) {
 	o := peer{namespaces: slices.Sorted(slices.Values(t.Namespaces))}
@@ -210,11 +230,11 @@ func spread(p *v1.Pod, c *v1.TopologySpreadConstraint) (Term, error) {
 			return Term{}, fmt.Errorf("%s %s is unknown: expected %s or %s", name, policy, v1.NodeInclusionPolicyHonor, v1.NodeInclusionPolicyIgnore)
 		}
 	}
-	s, err := selector(p, c.LabelSelector, c.MatchLabelKeys, nil)
+	peers, err := SpreadPeers(p, c)
 	if err != nil {
 		return Term{}, err
 	}
-	t := Term{Peers: newPeers([]peer{{namespaces: []string{p.Namespace}, pods: s}}), Key: c.TopologyKey, MaxSkew: int(c.MaxSkew)}
+	t := Term{Peers: peers, Key: c.TopologyKey, MaxSkew: int(c.MaxSkew)}
 	t.AnyTaint, t.AnyLabel = taints == v1.NodeInclusionPolicyIgnore, affinity == v1.NodeInclusionPolicyIgnore
 	if c.MinDomains != nil {
 		t.MinDomains = int(*c.MinDomains)
