@@ -54,6 +54,7 @@ var beyond = map[string][]string{
 	"an evicted job whose pods are all gone is a new one, which does not know of its eviction": {
 		"requeue/evicted_last.txt", "requeue/evicted_pod_last.txt",
 	},
+	"on Kubernetes, several affinities of a pod mean the pods that all of them select": {"topology/levels.txt"},
 	"a gang that has too few pods to start is not the engine's: it collects": {
 		"members/withdrawn.txt", "members/withdrawn_from_too_few.txt", "stale/evicted_whole.txt", "stale/no_room_for_the_new_pod.txt",
 	},

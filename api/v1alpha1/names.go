@@ -85,7 +85,8 @@ const (
 	// TaskAnnotation is the role of the pod in its gang, such as "worker".
 	TaskAnnotation = "muster.sh/task"
 	// SegmentSizeAnnotation is the number of pods of each segment of a gang, by their index, and
-	// SegmentTopologyAnnotation the topology level of which one domain holds a segment.
+	// SegmentTopologyAnnotation the topology level of which one domain holds a segment. Several, separated by commas,
+	// are of segments in wider segments: 4,16 and rack,block.
 	SegmentSizeAnnotation     = "muster.sh/segment-size"
 	SegmentTopologyAnnotation = "muster.sh/segment-topology"
 	// StageAnnotation is the part of a job that the pod starts with, where the owner starts its pods in

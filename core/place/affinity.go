@@ -26,6 +26,9 @@ const (
 // its affinity terms hold there, and it is where the rest of its job must be. Free
 // resources are not checked.
 func (p *Placer) satisfies(u *Unit, task *Task, id cluster.NodeID, when moment) bool {
+	if len(p.bounds) > 0 && !p.inBounds(id) {
+		return false
+	}
 	// 1. The rest of the job: a required level keeps it in one domain. A pod that left a
 	// node for another job does not go back before that job has started. Otherwise both
 	// would move back and forth without end when the other job's plan is dropped.

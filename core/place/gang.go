@@ -28,6 +28,7 @@ func (p *Placer) Gang(u *Unit) ([]Placed, bool) {
 	if u.weighsDistance() && p.byCost(u) {
 		return p.out, true
 	}
+	groups := p.groups(u)
 	for _, sp := range p.spaces(u) {
 		// 2. A gang that is impossible by count is refused before any node is examined.
 		if !p.enough(u, sp) {
@@ -37,9 +38,10 @@ func (p *Placer) Gang(u *Unit) ([]Placed, bool) {
 		if p.inOneNode(u, sp) {
 			return p.out, true
 		}
-		// 4. One domain, the narrowest level first.
+		// 4. One domain, the narrowest level first. A gang whose pods must be near each other in groups
+		// is placed group by group.
 		for _, level := range p.levels(u) {
-			if p.inLevel(u, sp, level) {
+			if groups != nil && p.inGroups(u, sp, groups, level) || groups == nil && p.inLevel(u, sp, level) {
 				return p.out, true
 			}
 		}

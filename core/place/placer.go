@@ -40,6 +40,8 @@ type Placer struct {
 	usage   []accountUsage
 	tally   tally
 	entries []entry
+	// bounds are the domains of the groups that are being placed: see nested.go.
+	bounds []bound
 	// steps counts the steps of the current search; exhausted says that a search gave up.
 	steps     int
 	exhausted bool

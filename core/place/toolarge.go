@@ -33,6 +33,11 @@ func (p *Placer) TooLarge(u *Unit) Shortfall {
 	if lack.Lack != NoLack || !u.Whole {
 		return lack
 	}
+	if g := p.groups(u); g != nil {
+		if lack = p.groupTooLarge(u, g); lack.Lack != NoLack {
+			return lack
+		}
+	}
 	// Each task fits on all nodes together. A gang of one task that may use them all fits then.
 	inOnePlace := u.Required >= 0 || u.Tasks[0].onOneModel()
 	if inOnePlace || len(u.Tasks) > 1 {

@@ -63,6 +63,11 @@ func (p *Placer) Why(u *Unit) Shortfall {
 	if u.Whole && u.spreads() {
 		return Shortfall{Constraint, "it fits by count, but not with the required spread of its pods"}
 	}
+	if g := p.groups(u); g != nil {
+		if detail := p.whyGroups(u, g); detail != "" {
+			return Shortfall{Topology, detail}
+		}
+	}
 	if u.Whole && u.hasMates() {
 		return Shortfall{Constraint, "it fits by count, but not with the required affinity between its roles"}
 	}

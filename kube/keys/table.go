@@ -75,8 +75,8 @@ var kueue = []Key{
 	{Name: "kueue.x-k8s.io/pod-group-pod-index-label", Text: "the label with the index of the pod, for its slice"},
 	{Name: "kueue.x-k8s.io/max-exec-time-seconds", Means: v1alpha1.WalltimeAnnotation, Text: "an estimate; `activeDeadlineSeconds` ends the job"},
 	{Name: "kueue.x-k8s.io/job-min-parallelism", Text: "the number of pods with which the job starts; others join when there is room. `parallelism` is not changed"},
+	{Name: "kueue.x-k8s.io/podset-slice-required-topology-constraints", Text: "several levels of segments, each with a `size`; `sizes` is refused"},
 
-	{Name: "kueue.x-k8s.io/podset-slice-required-topology-constraints", Answer: Refused, Text: "expected one level of slices: " + v1alpha1.SegmentTopologyAnnotation + " with " + v1alpha1.SegmentSizeAnnotation},
 	{Name: "kueue.x-k8s.io/podset-topology-spreading", Answer: Refused, Text: "use topologySpreadConstraints of the pods"},
 	{Name: "kueue.x-k8s.io/pod-group-fast-admission", Answer: Refused, Text: "a gang starts when all of its pods exist: create them together, or remove kueue.x-k8s.io/pod-group-total-count, so that they start one by one", Harmless: []string{"false"}},
 	{Name: "kueue.x-k8s.io/preemption-min-counts", Answer: Refused, Text: "set " + v1alpha1.MinMemberAnnotation + ": pods beyond it can be evicted alone"},

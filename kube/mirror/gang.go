@@ -197,7 +197,9 @@ func (m *Mirror) asked(id translate.Group, says *owners.Gang, err error) bool {
 	if m.split(g, says); len(g.Pods) == 0 {
 		return false
 	}
-	g.Says = says.Only(g.Stage)
+	if g.Says = says.Only(g.Stage); says.Levels != nil {
+		m.relabel(g)
+	}
 	if !says.Since.IsZero() && says.Since.Before(g.Created) {
 		g.Created = says.Since
 	}

@@ -146,12 +146,10 @@ func kaiPodGroup(o object, g *Gang) error {
 		a.StaleGrace, _ = v1alpha1.ParseStaleGrace(v) // what KAI does not understand, it ignores
 	}
 	list, _, _ := unstructured.NestedSlice(o.spec, "subGroups")
-	roles, parents := map[string]int{}, map[string]bool{}
+	roles, parents, in, levels := map[string]int{}, map[string]bool{}, map[string]string{}, map[string]string{}
 	for i, s := range list {
 		if s, ok := s.(map[string]any); ok {
-			if level := text(s, "topologyConstraint", "requiredTopologyLevel"); level != "" {
-				return fmt.Errorf("subGroups[%d].topologyConstraint is not supported: expected level %s for the whole PodGroup", i, level)
-			}
+			in[text(s, "name")], levels[text(s, "name")] = text(s, "parent"), text(s, "topologyConstraint", "requiredTopologyLevel")
 			if _, ok := s["minSubGroup"]; ok {
 				return fmt.Errorf("subGroups[%d].minSubGroup is not supported: expected minMember of the subgroups below it", i)
 			}
@@ -171,6 +169,25 @@ func kaiPodGroup(o object, g *Gang) error {
 	}
 	if len(roles) > 0 {
 		g.Roles = roles
+	}
+	return g.nest(in, levels)
+}
+
+// nest notes in which subgroups the pods of each are: in its own and, as far as a level is required of them, in those around
+// it. in has the parent of each, empty for none.
+func (g *Gang) nest(in, levels map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(in)) {
+		for at, depth := name, 0; at != ""; at, depth = in[at], depth+1 {
+			if depth > len(in) {
+				return fmt.Errorf("subGroups: %s is in itself", name)
+			}
+			if levels[at] != "" {
+				if g.Levels == nil {
+					g.Levels = map[string][]Level{}
+				}
+				g.Levels[name] = append(g.Levels[name], Level{at, levels[at]})
+			}
+		}
 	}
 	return nil
 }

@@ -28,6 +28,8 @@ type Gang struct {
 	// Since is when the topmost owner of such an object was made that makes another when it was stopped; zero
 	// where there is none.
 	Since time.Time
+	// Levels has, by role, the subgroups that it is in and of which one domain of a level must hold all pods, the narrowest first.
+	Levels map[string][]Level
 	// Attributes is what their labels, annotations and specs say of the job.
 	Attributes translate.Attributes
 	// Stages are the parts of the gang that start one after the other, each by itself: the controller makes the
@@ -36,6 +38,9 @@ type Gang struct {
 	Stages []Stage
 	Stage  string
 }
+
+// Level is the topology level that a subgroup requires, by the node label that makes it.
+type Level struct{ Subgroup, Level string }
 
 // Stage is a part of a gang that starts by itself.
 type Stage struct {
@@ -86,7 +91,7 @@ func Of(o *unstructured.Unstructured) (*Gang, error) {
 			err = wrong
 		}
 	}
-	if (g.Attributes.SegmentSize > 0 || g.Attributes.SegmentTopology != "") && err == nil {
+	if (g.Attributes.SegmentSize != "" || g.Attributes.SegmentTopology != "") && err == nil {
 		err = fmt.Errorf("segments are of pods: expected %s, or the key of another scheduler, in the template of the pods", v1alpha1.SegmentSizeAnnotation)
 	}
 	if key := misplaced(o); key != "" && err == nil {
@@ -147,7 +152,7 @@ func within(field any, key string, depth int) bool {
 func (g *Gang) Under(o *unstructured.Unstructured) error {
 	over, err := Of(o)
 	if g.Attributes = g.Attributes.Over(&over.Attributes); g.Min == 0 && len(g.Roles) == 0 {
-		if g.Min, g.Roles, g.Stages = over.Min, over.Roles, over.Stages; len(g.Stages) > 0 {
+		if g.Min, g.Roles, g.Levels, g.Stages = over.Min, over.Roles, over.Levels, over.Stages; len(g.Stages) > 0 {
 			g.Since = o.GetCreationTimestamp().Time // the later stages wait where the first did
 		}
 	}

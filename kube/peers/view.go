@@ -50,6 +50,9 @@ func (x *Index) Look(level func(key string) (string, bool)) *View {
 	return &View{x, level, map[kind]*Surroundings{}}
 }
 
+// Level returns the engine's name of the topology level that a node label makes, false where it makes none.
+func (v *View) Level(key string) (string, bool) { return v.level(key) }
+
 // Empty reports whether no pod requires anything of others, so that the surroundings of
 // all are empty.
 func (v *View) Empty() bool { return len(v.index.selected)+len(v.index.ports) == 0 }

@@ -438,7 +438,7 @@ func (g *Group) task(name string) *Task {
 // roles here if they request different things of their nodes or of the pods around, or if
 // selectors of other pods select only some of them.
 func (g *Group) TaskOf(p *Pod, view *peers.View) *Task {
-	spec, around := p.Request(), view.Of(&p.Around)
+	spec, around := p.Request(), g.around(p, view)
 	if g.ID.Kind == Foreign {
 		spec = amountsOf(p.Takes())
 		spec.GPU = max(spec.GPU, p.Object.Request.GPU) // of a stranded pod
@@ -489,7 +489,7 @@ func (t *Task) is(role string, spec *core.Request, prefers []core.Preference, ar
 // Takes reports whether a pod of ours is alike those of the role.
 func (t *Task) Takes(p *Pod, view *peers.View) bool {
 	spec := p.Request()
-	return t.is(cmp.Or(p.Object.Membership.Role, translate.MainRole), &spec, p.Object.Prefers, view.Of(&p.Around))
+	return t.is(cmp.Or(p.Object.Membership.Role, translate.MainRole), &spec, p.Object.Prefers, p.Group.around(p, view))
 }
 
 // Spread returns how many pods of each task a gang starts with: the minimum of each role

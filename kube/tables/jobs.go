@@ -1,6 +1,7 @@
 package tables
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -121,7 +122,7 @@ func (t *Tables) LookAround() *peers.View { return t.Peers.Look(t.Topologies.Ter
 // and false if the pods of one role differ.
 func (t *Tables) SurroundingsOfRoles(g *Group) (map[*Task]*peers.Surroundings, bool) {
 	now, view := map[*Task]*peers.Surroundings{}, t.LookAround()
-	if view.Empty() { // there is no need to look at each pod
+	if view.Empty() && (g.Says == nil || g.Says.Levels == nil) { // there is no need to look at each pod
 		for _, t := range g.Tasks {
 			now[t] = &peers.Surroundings{}
 		}
@@ -131,7 +132,7 @@ func (t *Tables) SurroundingsOfRoles(g *Group) (map[*Task]*peers.Surroundings, b
 		if p == nil {
 			continue
 		}
-		s := view.Of(&p.Around)
+		s := g.around(p, view)
 		if now[p.Task] == nil {
 			now[p.Task] = s
 		} else if !s.Equal(now[p.Task]) {
@@ -173,7 +174,7 @@ func (t *Tables) Misplaced(g *Group, a *translate.Attributes) string {
 			}
 		}
 	}
-	return t.wrongCombinations(g, a)
+	return cmp.Or(t.misplacedSubgroup(g), t.wrongCombinations(g, a))
 }
 
 // Pause returns how long a gang waits after its nth failed start in a row: as the engine

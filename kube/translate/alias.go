@@ -66,10 +66,9 @@ type Attributes struct {
 	OnFailure string
 	// StaleGrace is that of [core.Job].
 	StaleGrace core.Time
-	// SegmentSize is the number of pods of each segment of the gang, 0 for no segments; SegmentTopology is the level
-	// of which one domain holds a segment.
-	SegmentSize     int
-	SegmentTopology string
+	// SegmentSize is the number of pods of each segment of the gang, empty for no segments; SegmentTopology is the level
+	// of which one domain holds a segment. Both are lists, separated by commas, where segments are in wider ones.
+	SegmentSize, SegmentTopology string
 	// Task is the role of the pod in its job, Stage the part of the job that it starts with.
 	Task, Stage string
 	// Unknown lists the keys in our domain or another scheduler's that are not known and suggests
@@ -224,12 +223,19 @@ var attributes = []attribute{
 		return err
 	}},
 	{keys.Same(v1alpha1.SegmentSizeAnnotation), func(a *Attributes, v string) (err error) {
-		a.SegmentSize, err = segmentSize(v)
+		a.SegmentSize = v
+		_, err = segmentSizes(v)
 		return err
 	}},
 	{keys.Same(v1alpha1.SegmentTopologyAnnotation), func(a *Attributes, v string) error {
 		a.SegmentTopology = v
 		return nil
+	}},
+	{only(keys.KueueSlices), func(a *Attributes, v string) (err error) {
+		if a.SegmentSize, a.SegmentTopology, err = keys.ReadKueueSlices(v); err == nil {
+			_, err = segmentSizes(a.SegmentSize)
+		}
+		return err
 	}},
 	{keys.Same(v1alpha1.StageAnnotation), func(a *Attributes, v string) error {
 		a.Stage = v

@@ -21,6 +21,7 @@ var values = map[string]string{
 	"quota.scheduling.koordinator.sh/preemptible": "false", "gang.scheduling.koordinator.sh/min-available": "3", "gang.scheduling.koordinator.sh/groups": `["default/a", "default/b"]`,
 	"gang.scheduling.koordinator.sh/network-topology-spec": `{"gatherStrategy": [{"layer": "rack", "strategy": "MustGather"}]}`, "koordinator.sh/qosClass": "BE",
 	"kai.scheduler/segment-size": "2", "kueue.x-k8s.io/podset-slice-size": "2", "kai.scheduler/segment-topology-preferred-placement": "rack", "kai.scheduler/pod-index-label": "rank", "kueue.x-k8s.io/pod-group-pod-index-label": "rank",
+	keys.KueueSlices:                     `[{"topology": "block", "size": 4}, {"topology": "rack", "size": "2"}]`,
 	"kueue.x-k8s.io/pod-group-pod-index": "3", "training.kubeflow.org/replica-index": "3", "volcano.sh/task-index": "3",
 
 	"pod-group.scheduling.sigs.k8s.io/min-available": "3", "leaderworkerset.sigs.k8s.io/size": "4", "leaderworkerset.sigs.k8s.io/worker-index": "0", "training.kubeflow.org/operator-name": "mpi-operator",
@@ -38,7 +39,7 @@ var beside = map[string]map[string]string{
 
 // segments are keys that count for pods in segments.
 var segments = map[string]map[string]string{
-	"kai.scheduler/segment-size": {}, "kueue.x-k8s.io/podset-slice-size": {}, "kai.scheduler/segment-topology-required-placement": {}, "kueue.x-k8s.io/podset-slice-required-topology": {},
+	"kai.scheduler/segment-size": {}, "kueue.x-k8s.io/podset-slice-size": {}, "kai.scheduler/segment-topology-required-placement": {}, "kueue.x-k8s.io/podset-slice-required-topology": {}, keys.KueueSlices: {},
 	"kai.scheduler/segment-topology-preferred-placement": {"muster.sh/segment-size": "2"},
 	"kai.scheduler/pod-index-label":                      inSegments("kueue.x-k8s.io/pod-group-name", "rank"), "kueue.x-k8s.io/pod-group-pod-index-label": inSegments("kueue.x-k8s.io/pod-group-name", "rank"),
 	"kueue.x-k8s.io/pod-group-pod-index":  inSegments("kueue.x-k8s.io/pod-group-name", ""),

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,7 +16,7 @@ import (
 
 // A gang in segments: of its pods, in the order of their indices, each so many are in one domain of a level, such as
 // the 18 nodes of a rack. The pods of a segment have affinity to each other, by the labels of their job and by their
-// indices; the first of them can start where there is room for all.
+// indices; the first of them can start where there is room for all. Segments may be in wider segments of another level.
 
 // kaiSegmentPreferred is KAI's preferred level of segments.
 const kaiSegmentPreferred = "kai.scheduler/segment-topology-preferred-placement"
@@ -38,42 +39,57 @@ var indices = []struct {
 	{"batch.kubernetes.io/job-completion-index", only("batch.kubernetes.io/job-name")},
 }
 
-func segmentSize(v string) (int, error) {
-	n, err := strconv.Atoi(v)
-	if err != nil || n < 1 || n > core.MaxPods {
-		return 0, fmt.Errorf("%q: expected a number of pods from 1 to %d", v, core.MaxPods)
+// segmentSizes reads the numbers of pods of segments, each in the segments after it: 4 or 4,16.
+func segmentSizes(v string) ([]int, error) {
+	var out []int
+	for part := range strings.SplitSeq(v, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(part))
+		if err != nil || n < 1 || n > core.MaxPods || len(out) > 0 && (n <= out[len(out)-1] || n%out[len(out)-1] != 0) {
+			return nil, fmt.Errorf("%q: expected a number of pods from 1 to %d, or several such as 4,16, each a multiple of the one before", v, core.MaxPods)
+		}
+		out = append(out, n)
 	}
-	return n, nil
+	return out, nil
 }
 
-// Segment returns what a pod requires of the other pods of its segment, none if its gang has no segments. An error
-// says what is missing.
+// Segment returns what a pod requires of the other pods of its segments, of each level one term; none if its gang has no
+// segments. An error says what is missing.
 func Segment(p *v1.Pod, a *Attributes) ([]Term, error) {
 	switch _, _, preferred := lookup(p, only(kaiSegmentPreferred)); {
-	case a.SegmentSize == 0 && a.SegmentTopology == "":
+	case a.SegmentSize == "" && a.SegmentTopology == "":
 		return nil, nil
 	case a.SegmentTopology == "" && preferred:
 		return nil, nil
 	case a.SegmentTopology == "":
 		return nil, fmt.Errorf("%s without %s: expected the level of which one domain holds a segment", v1alpha1.SegmentSizeAnnotation, v1alpha1.SegmentTopologyAnnotation)
-	case a.SegmentSize == 0:
+	case a.SegmentSize == "":
 		return nil, fmt.Errorf("%s without %s: expected the number of pods of a segment", v1alpha1.SegmentTopologyAnnotation, v1alpha1.SegmentSizeAnnotation)
+	}
+	sizes, err := segmentSizes(a.SegmentSize)
+	levels := strings.Split(a.SegmentTopology, ",")
+	if err == nil && len(sizes) != len(levels) {
+		err = fmt.Errorf("%s %s with %s %s: expected a level for each size", v1alpha1.SegmentSizeAnnotation, a.SegmentSize, v1alpha1.SegmentTopologyAnnotation, a.SegmentTopology)
+	}
+	if err != nil {
+		return nil, err
 	}
 	key, of, index, err := indexOf(p)
 	if err != nil {
 		return nil, err
 	}
-	s := &metav1.LabelSelector{MatchLabels: of}
-	in := metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpIn}
-	for i := range a.SegmentSize {
-		in.Values = append(in.Values, strconv.Itoa(index/a.SegmentSize*a.SegmentSize+i))
+	var out []Term
+	for i, size := range sizes {
+		in := metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpIn}
+		for k := range size {
+			in.Values = append(in.Values, strconv.Itoa(index/size*size+k))
+		}
+		pods, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchLabels: of, MatchExpressions: []metav1.LabelSelectorRequirement{in}})
+		if err != nil {
+			return nil, fmt.Errorf("segments: %w", err)
+		}
+		out = append(out, Term{Peers: newPeers([]peer{{namespaces: []string{p.Namespace}, pods: pods}}), Key: strings.TrimSpace(levels[i])})
 	}
-	s.MatchExpressions = []metav1.LabelSelectorRequirement{in}
-	pods, err := metav1.LabelSelectorAsSelector(s)
-	if err != nil {
-		return nil, fmt.Errorf("segments: %w", err)
-	}
-	return []Term{{Peers: newPeers([]peer{{namespaces: []string{p.Namespace}, pods: pods}}), Key: a.SegmentTopology}}, nil
+	return out, nil
 }
 
 // indexOf returns the label with the index of a pod, the labels that all pods with such an index have, and the index.
