@@ -109,29 +109,7 @@ func (r *Reporter) Report(e Engine, g *tables.Group) []act.Report {
 				return nil
 			}
 		} else {
-			if x.Reason == core.NoNode || x.Reason == core.Affinity {
-				detail += r.Excluded(g)
-			}
-			if x.Settled != core.Never {
-				detail += "; the first can be evicted at " + translate.Clock(x.Settled)
-			}
-			if x.Delayed != core.Never {
-				detail += "; it evicts no pods before " + translate.Clock(x.Delayed)
-			}
-			if x.Stops != core.Never {
-				detail += "; its gang has too few pods, and stops at " + translate.Clock(x.Stops)
-			}
-			if tables.WantsRoom(x.Reason) {
-				detail += r.Shards.Within()
-			}
-			if x.Turn != "" {
-				detail += translate.TurnMark + x.Turn
-			}
-			if x.Ahead > 0 {
-				detail += fmt.Sprint(translate.AheadMark, x.Ahead)
-			}
-			detail += r.expects(e, g, &x)
-			detail += r.queueText(g)
+			detail = r.detailOf(e, g, &x)
 		}
 		g.Wait(r.Now, reason, detail)
 		r.Census.NoteGroup(g)
@@ -176,6 +154,35 @@ func (r *Reporter) Report(e Engine, g *tables.Group) []act.Report {
 		event = ""
 	}
 	return out
+}
+
+// detailOf returns why a group waits, with what is expected of it, each part after its mark.
+func (r *Reporter) detailOf(e Engine, g *tables.Group, x *core.Explanation) string {
+	detail := x.Detail
+	if x.Reason == core.NoNode || x.Reason == core.Affinity {
+		detail += r.Excluded(g)
+	}
+	if x.Settled != core.Never {
+		detail += "; the first can be evicted at " + translate.Clock(x.Settled)
+	}
+	if x.Delayed != core.Never {
+		detail += "; it evicts no pods before " + translate.Clock(x.Delayed)
+	}
+	if x.Stops != core.Never {
+		detail += "; its gang has too few pods, and stops at " + translate.Clock(x.Stops)
+	}
+	if tables.WantsRoom(x.Reason) {
+		detail += r.Shards.Within()
+	}
+	if x.Turn != "" {
+		detail += translate.TurnMark + x.Turn
+	}
+	if x.Ahead > 0 {
+		detail += fmt.Sprint(translate.AheadMark, x.Ahead)
+	}
+	detail += r.expects(e, g, x)
+	detail += r.queueText(g)
+	return detail
 }
 
 // nearest says what would free the nearest places for a job. It costs as much as an explanation,
