@@ -71,6 +71,9 @@ type Twin struct {
 	shares map[string][]core.Share
 	// Evictions counts the pods evicted so far, Suspensions the jobs suspended, Resumptions those that resumed.
 	Evictions, Suspensions, Resumptions int
+	// Tries is how many places of a pod are tried for one gang that waits; 1000 if it is 0.
+	Tries    int
+	Searches Searches
 }
 
 // node is a node and its state.

@@ -1,6 +1,7 @@
 package coretest
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -12,8 +13,35 @@ import (
 // Whether a gang could start, found by trying all places of its pods: by the rules of the
 // engine, and without its ways of searching.
 
-// maxTries is how many places of a pod are tried for one gang.
+// maxTries is how many places of a pod are tried for one gang, if the twin is not told another number.
 const maxTries = 1000
+
+// Searches counts the searches for a place of a gang that waits: those that found none or one, those that were
+// given up after too many tries, and of the first those of gangs with pods of several tasks to place, affinities, and a
+// choice of GPU models under quotas.
+type Searches struct{ Ended, GivenUp, Hard int }
+
+// searched counts a search that has ended.
+func (x *trial) searched(models int) {
+	w := x.w
+	if x.tries >= w.tries() {
+		w.Searches.GivenUp++
+		return
+	}
+	w.Searches.Ended++
+	tasks, terms := 0, false
+	for t, pods := range x.pods {
+		if len(pods) > 0 {
+			tasks++
+			terms = terms || len(x.j.Tasks[t].Affinity) > 0
+		}
+	}
+	if tasks > 1 && terms && models > 1 && w.limited() {
+		w.Searches.Hard++
+	}
+}
+
+func (w *Twin) tries() int { return cmp.Or(w.Tries, maxTries) }
 
 // trial is a gang that is placed pod by pod, in the twin itself; what it placed is taken
 // back.
@@ -30,7 +58,7 @@ type trial struct {
 
 // gangFits says where the gang could start; "" if it could not, or if that is not known.
 func (w *Twin) gangFits(j *job) string {
-	if w.Settled() && !w.complete(j) || !w.knowsPinned(j) {
+	if w.Settled() && !w.complete(j) {
 		return ""
 	}
 	x := trial{w: w, j: j, pods: make([][]int, len(j.Tasks)), before: w.usages()}
@@ -52,29 +80,28 @@ func (w *Twin) gangFits(j *job) string {
 			x.home, _ = w.domain(w.node(p.at.Node), j.Topology.Required)
 		}
 	}
+	var models []string // of nodes with GPUs
+	for _, n := range w.nodes {
+		if n.GPUs > 0 && !slices.Contains(models, n.Model) {
+			models = append(models, n.Model)
+		}
+	}
 	bases := []string{w.base(j)}
 	if bases[0] == "" && bound {
-		bases = nil
-		for _, n := range w.nodes {
-			if n.GPUs > 0 && !slices.Contains(bases, n.Model) {
-				bases = append(bases, n.Model)
-			}
-		}
+		bases = models
 	}
 	for _, x.base = range bases {
 		if x.anyOrder(nil) {
-			err := w.pinnedWithin(j, x.placed, true)
 			var where []string
 			for _, at := range x.placed {
 				where = append(where, fmt.Sprintf("%d on %s[%b]", at.Pod, at.Node, at.GPUs))
 				j.pods[at.Pod].state = waiting
 			}
-			if err != nil {
-				return "" // it may not borrow
-			}
+			x.searched(len(models))
 			return "its pods fit: " + strings.Join(where, " ")
 		}
 	}
+	x.searched(len(models))
 	return ""
 }
 
@@ -144,7 +171,7 @@ func (x *trial) place(order []int, k, n int) bool {
 		return x.even(t) && x.place(order[1:], 0, 0)
 	}
 	p := &j.pods[x.pods[t][k]]
-	for ; n < len(w.nodes) && x.tries < maxTries; n++ {
+	for ; n < len(w.nodes) && x.tries < x.w.tries(); n++ {
 		node := w.nodes[n]
 		if w.slots(j, &j.Tasks[t], node) == 0 || anyModel(&j.Tasks[t]) && node.Model != x.base {
 			continue
@@ -268,7 +295,7 @@ func (x *trial) even(t int) bool {
 
 // holds checks what must hold when all pods are placed.
 func (x *trial) holds() bool {
-	if x.w.combined(x.j) != nil {
+	if x.w.combined(x.j) != nil || x.w.pinnedWithin(x.j, x.placed, true) != nil {
 		return false
 	}
 	for i := range x.placed {

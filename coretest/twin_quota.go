@@ -427,8 +427,7 @@ func (w *Twin) pinned(j *job) bool {
 }
 
 // pinnedWithin checks, after pods of a job that must not borrow have started, that these pods and
-// all such jobs of its queue are within its nominal quota for the models of those pods. It
-// knows it of queues that own quota themselves. doubt counts jobs for which it is unknown
+// all such jobs are within the nominal quotas for the models of those pods. doubt counts jobs for which it is unknown
 // whether they are protected. The job may be exposed: then what it had does not count, but it
 // must not borrow more.
 func (w *Twin) pinnedWithin(j *job, start []core.Placement, doubt bool) error {
@@ -447,20 +446,19 @@ func (w *Twin) pinnedWithin(j *job, start []core.Placement, doubt bool) error {
 }
 
 // pinnedRoom checks that all running pods of jobs that must not borrow, and more beside them, are within
-// the nominal quotas against which jobs of a queue count for what is listed. It checks only
-// queues that own quota themselves.
+// the nominal quotas against which jobs of a queue count for what is listed.
 func (w *Twin) pinnedRoom(queue string, of, more []extra, doubt bool) error {
-	used := map[string]core.Milli{}
-	for _, x := range append(w.running(func(o *job) bool { return o.Queue == queue && (w.holdsOn(o, doubt) || o.Foreign) }), more...) {
-		used[x.model] += x.gpu
-		if resourceOf(x.model) == "" {
-			used[every] += x.gpu
-		}
-	}
+	held := append(w.running(func(o *job) bool { return w.holdsOn(o, doubt) || o.Foreign }), more...)
 	for _, x := range of {
-		for _, m := range []string{x.model, every} {
-			if own, listed := limit(w.queue(queue), m); listed && (m != every || resourceOf(x.model) == "") && used[m] > own.Nominal {
-				return fmt.Errorf("jobs of queue %s that must not borrow use %d milli of %s, and it owns %d", queue, used[m], m, own.Nominal)
+		owner := w.counting(queue, x.model)
+		for _, m := range w.weighing(queue, x.model) {
+			own, _ := limit(owner, m) // of a queue that nobody owns quota for, nothing
+			used := core.Milli(0)
+			for _, y := range held {
+				used += w.counted(owner, m, y)
+			}
+			if used > own.Nominal {
+				return fmt.Errorf("jobs of queue %s that must not borrow use %d milli of %s, and it owns %d", owner.Name, used, m, own.Nominal)
 			}
 		}
 	}
@@ -473,7 +471,7 @@ func (w *Twin) allowsJob(j *job, t *core.Task, model string) bool {
 	if !w.allows(more) || !w.boundsAllow(j, t.GPU) {
 		return false
 	}
-	return !w.pinned(j) || len(more) == 0 || w.knowsPinned(j) && w.pinnedRoom(j.Queue, more, more, true) == nil
+	return !w.pinned(j) || len(more) == 0 || w.pinnedRoom(j.Queue, more, more, true) == nil
 }
 
 // holdsOn reports whether a job must not borrow as long as it runs; doubt is the answer
@@ -533,19 +531,6 @@ func (w *Twin) exposeBy(j *job, x extra) {
 func (j *job) protect() {
 	j.doubtful = (j.exposed || j.doubtful) && j.nominated
 	j.exposed = false
-}
-
-// knowsPinned reports whether pinnedRoom says all there is to say of a job that must
-// not borrow: queues below others share quota with jobs that it does not count.
-func (w *Twin) knowsPinned(j *job) bool {
-	q := w.queue(j.Queue)
-	for _, r := range w.resources() {
-		if _, listed := limit(q, r); !listed && len(w.weighing(j.Queue, r)) > 0 {
-			return !w.pinned(j)
-		}
-	}
-	ownsGPUs := len(w.models()) == 0 || len(q.Quota) > 0
-	return !w.pinned(j) || !w.limited() || ownsGPUs && !w.hasBelow(j.Queue)
 }
 
 // hasBelow reports whether a queue has others below it.
