@@ -140,7 +140,7 @@ func (p *Placer) usable(u *Unit, sp space) []usable {
 			if len(task.Pods) > 0 && slices.Contains(sp[t], pool) {
 				k = min(p.takes(u, task, id, later), len(task.Pods))
 			}
-			if task.apart() { // every domain is a node or more
+			if p.apartOn(task, id) {
 				k = min(k, 1)
 			}
 			if n.holds == nil {
@@ -157,9 +157,10 @@ func (p *Placer) usable(u *Unit, sp space) []usable {
 	return out
 }
 
-// apart reports whether pods of the task must be in different domains.
-func (t *Task) apart() bool {
-	return slices.ContainsFunc(t.Terms, func(t Term) bool { return t.Anti && t.Own })
+// apartOn reports whether a node takes one pod of the task at most, as its pods must be in different domains: each is a node
+// or more. A node whose domain is not known is in none, and takes more.
+func (p *Placer) apartOn(task *Task, id cluster.NodeID) bool {
+	return slices.ContainsFunc(task.Terms, func(t Term) bool { return t.Anti && t.Own && p.state.Domain(id, t.Level) >= 0 })
 }
 
 // prepare groups the nodes and puts tasks and groups in order.
