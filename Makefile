@@ -8,7 +8,7 @@ DEMO     ?= out/demo
 OUT      ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help build gpu gpu-fake gpu-check devcluster kubectl up demo test test-devcluster test-full lint fmt generate web bench fuzz check clean
+.PHONY: help build gpu gpu-fake gpu-check devcluster kubectl up demo test test-devcluster test-full lint fmt generate sbom web bench fuzz check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -88,6 +88,10 @@ generate: ## write what is made from api/v1alpha1, agent.proto and the chart aga
 	mkdir -p $(OUT)/agent/agentpb
 	go run -C tools ./protogen $(CURDIR)/agent/agentpb agent.proto $(abspath $(OUT))/agent/agentpb
 	go run -C tools ./chart >$(OUT)/deploy/kustomize/base/muster.yaml
+
+sbom: build ## write $(OUT)/muster.cdx.json, what the binary is made of (CycloneDX)
+	go build -modfile=tools/go.mod -o bin/ github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
+	bin/cyclonedx-gomod bin -json -noserial -version "$$(bin/muster version | sed 's/^muster //; s/ .*//')" -output $(OUT)/muster.cdx.json bin/muster
 
 web: ## build the script of the report again, after a change in report/web
 	npm --prefix report/web ci
