@@ -103,7 +103,7 @@ func (r *Reporter) Report(e Engine, g *tables.Group) []act.Report {
 		if !r.Guarded(g, func() { x, ok = e.Explain(g.Job) }) {
 			return nil
 		}
-		reason, detail := x.Reason.String(), x.Detail
+		reason, detail := x.Reason.String(), ""
 		if !ok || x.Waiting == 0 {
 			if reason, detail = g.Unready(); reason == "" {
 				return nil
