@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -154,7 +155,15 @@ func (s *sharing) play(c *cluster, mapper meta.RESTMapper) {
 			m.objects = append(m.objects, parse(c.T, doc))
 		}
 		m.create(c, mapper, c.namespace)
+		created := time.Now().Unix()
 		c.until(s.Case+": "+step.Then, func() error { return step.holds(c) })
+		// Of jobs created in one second no order is known: the next step's come later.
+		c.until("a second is over", func() error {
+			if time.Now().Unix() == created {
+				return errors.New("it is not")
+			}
+			return nil
+		})
 	}
 }
 
