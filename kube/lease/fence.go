@@ -309,6 +309,8 @@ type lock struct {
 	shard int
 	fence *Fence
 	held  bool
+	// releasing says that the Lease was to be released, and may not be.
+	releasing bool
 	// again is called when the Lease was renewed late and no other had it in
 	// between; lost when another has it, or had it.
 	again, lost func()
@@ -318,6 +320,9 @@ type lock struct {
 // even if the Lease is free again.
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
+	if err == nil && record.HolderIdentity != l.Identity() {
+		l.releasing = false
+	}
 	if l.held && (err == nil && record.HolderIdentity != l.Identity() || apierrors.IsNotFound(err)) {
 		l.held = false
 		l.lost()
@@ -339,12 +344,16 @@ func (l *lock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) 
 // last: no other had it in between.
 func (l *lock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
 	if r.HolderIdentity != l.Identity() {
-		if !l.held {
+		if !l.held && !l.releasing {
 			return nil // to end, [leaderelection] would release what it has just read: the Lease of another
 		}
-		l.held = false
+		l.held, l.releasing = false, true
 		l.fence.released(l.shard)
-		return l.Interface.Update(ctx, r)
+		// A renewal that was under way may have changed the Lease: then it is read and released again. Else no other
+		// instance would get the shard before the Lease is over.
+		err := l.Interface.Update(ctx, r)
+		l.releasing = err != nil
+		return err
 	}
 	sent := l.fence.clock()
 	err := l.Interface.Update(ctx, r)

@@ -14,8 +14,10 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
@@ -270,6 +272,42 @@ func TestLockThatAnotherTook(t *testing.T) {
 		if o, err := leases.Get(ctx, Name, metav1.GetOptions{}); taken == "b" && (err != nil || *o.Spec.HolderIdentity != "b") {
 			t.Errorf("the lease of another was released: %+v", o.Spec)
 		}
+	}
+}
+
+// A Lease that was changed just before it is to be released, by a renewal that was under way, is read and released
+// again: no other instance would get the shard before it is over.
+func TestReleaseAfterConflict(t *testing.T) {
+	ctx := context.Background()
+	f, _ := newTestFence()
+	client := fake.NewClientset()
+	conflicts := 0
+	client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, k8sruntime.Object, error) {
+		conflicts++
+		return conflicts == 1, nil, apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, Name, errors.New("it was changed"))
+	})
+	l := &lock{
+		Interface: &resourcelock.LeaseLock{
+			LeaseMeta: metav1.ObjectMeta{Namespace: "system", Name: Name}, Client: client.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: "a"},
+		},
+		fence: f, lost: func() { t.Error("it is lost") }, again: func() {},
+	}
+	if err := l.Create(ctx, resourcelock.LeaderElectionRecord{HolderIdentity: "a", LeaseDurationSeconds: 3600}); err != nil {
+		t.Fatal(err)
+	}
+	free := resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1}
+	if err := l.Update(ctx, free); !apierrors.IsConflict(err) {
+		t.Fatal(err)
+	}
+	if _, _, err := l.Get(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Update(ctx, free); err != nil {
+		t.Fatal(err)
+	}
+	if o, err := client.CoordinationV1().Leases("system").Get(ctx, Name, metav1.GetOptions{}); err != nil || *o.Spec.HolderIdentity != "" {
+		t.Errorf("the lease is held by %q: %v", *o.Spec.HolderIdentity, err)
 	}
 }
 
