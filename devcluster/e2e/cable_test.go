@@ -14,12 +14,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
-	"github.com/muster-sched/muster/api/v1alpha1"
 )
 
 // cable is what is between a scheduler and the API server. It may be cut, and
@@ -186,18 +183,6 @@ func (c *cluster) bindings(tenths int) error {
 		return errors.New("too few are")
 	}
 	return nil
-}
-
-// churn deletes some single pods and makes as many others.
-func (c *cluster) churn(rng *rand.Rand, round int) {
-	c.Helper()
-	for i, n := range rng.Perm(16)[:4] {
-		if err := admin.CoreV1().Pods(c.namespace).Delete(ctx(), fmt.Sprintf("single0-%d", n), metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
-			c.must(err)
-		}
-		c.create(pod(fmt.Sprintf("round-%d-%d", round, i)),
-			pod(fmt.Sprintf("round-%d-%d-part", round, i), asks(0), note(v1alpha1.GPUFractionAnnotation, "0.25")))
-	}
 }
 
 // process is a scheduler in a process of its own, which can be killed as by the
