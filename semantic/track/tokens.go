@@ -1,6 +1,10 @@
 package track
 
-import "strconv"
+import (
+	"bytes"
+	"math"
+	"strconv"
+)
 
 // kind is what a token is.
 type kind uint8
@@ -11,6 +15,7 @@ const (
 	clock               // 0:03:31, a duration or a time of day
 	date                // 2026-03-01
 	other               // one byte of anything else, or characters beyond ASCII
+	span                // 101-200; its value is the end
 	rounded             // a whole name that a number is a part of, such as mAP50 or 10.0.0.1
 )
 
@@ -122,6 +127,8 @@ scan:
 		t.kind = rounded
 	case dashes == 2 && end-i == len("2026-03-01"):
 		t.kind = date
+	case dashes == 1 && points == 0 && colons == 0 && !other && rises(text):
+		t.kind, t.value = span, value(text[bytes.IndexByte(text, '-')+1:])
 	case dashes > 0, points > 1, colons > 0 && e:
 		t.kind = rounded
 	case colons > 0:
@@ -138,6 +145,21 @@ scan:
 		t.value = v
 	}
 	return t, end
+}
+
+// rises reports whether the second of two numbers with a dash between them is the larger one.
+func rises(text []byte) bool {
+	a, b, _ := bytes.Cut(text, []byte("-"))
+	return len(a) > 0 && value(a) < value(b)
+}
+
+// value returns a number of digits; NaN of anything else.
+func value(text []byte) float64 {
+	v, err := strconv.ParseUint(string(text), 10, 53)
+	if err != nil {
+		return math.NaN()
+	}
+	return float64(v)
 }
 
 // exponent reports whether what comes behind an e is the exponent of a number.

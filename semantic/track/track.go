@@ -323,10 +323,15 @@ func Read(r io.Reader, each func(Reading)) (*Tracker, error) {
 	return t, s.Err()
 }
 
+// short is the size of a log that is read from its begin, where the names of a table's columns are.
+const short = 1 << 20
+
 // Tail follows the end of a log of size bytes, as far back as Progress looks. The numbers of its readings' lines count from there. It reads at
-// most bound bytes.
+// most bound bytes. A short log is read whole.
 func Tail(r io.ReaderAt, size, bound int64) (*Tracker, error) {
-	bound = min(bound, size)
+	if bound = min(bound, size); bound == size && size <= short {
+		return Read(io.NewSectionReader(r, 0, size), nil)
+	}
 	from := new(reader)
 	var found []Reading
 	err := logtext.Backward(io.NewSectionReader(r, size-bound, bound), bound, func(line []byte) bool {

@@ -250,6 +250,32 @@ func TestTail(t *testing.T) {
 	}
 }
 
+// The columns of a table have their names in a line before.
+func TestTables(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"epoch     train_loss  valid_loss  accuracy  time    \n0         0.500000    0.250000    0.750000  00:12     \n1         0.250000    0.250000    0.750000  00:11     \n",
+			" epoch 0 of epoch 12 loss 0.5; epoch 1 of epoch 11 loss 0.25"},
+		{"E    #       LOSS TOK2VEC  LOSS NER \n---  ------  ------------  --------\n  0     200         11.25    12.50\n", " 200 epoch 0 loss 12.5"},
+		{"| step | loss | lr |\n|------|------|----|\n| 10 | 0.5 | 0.1 |\n| 20 | nan | 0.1 |\n", " 10 loss 0.5; 20 loss NaN"},
+		{"step  loss  note\n10  0.5  warm\n20  0.5\n30  0.25  1\n", " 30 loss 0.25"}, // other lines are no rows
+	} {
+		var got []string
+		var r reader
+		for l := range strings.Lines(c.text) {
+			if x, ok := r.read([]byte(strings.TrimSuffix(l, "\n"))); ok {
+				got = append(got, x.say())
+			}
+		}
+		if got := strings.Join(got, ";"); got != c.want {
+			t.Errorf("%s\nread%s\nwant%s", c.text, got, c.want)
+		}
+		tr, err := Tail(strings.NewReader(c.text), int64(len(c.text)), 1<<20)
+		if got, want := tr.Progress(), follow(t, c.text); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%+v, %v from the end, %+v of all", got, err, want)
+		}
+	}
+}
+
 // No line is too strange, and figures are in their ranges.
 func FuzzLine(f *testing.F) {
 	text, err := os.ReadFile("testdata/lines.txt")

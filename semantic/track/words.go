@@ -30,15 +30,21 @@ const (
 	mStamp                      // a moment, if the number is large enough for one
 	mCost                       // beside a word for a step, a duration: batch_cost
 	mCross                      // beside a loss, of its kind: cross_entropy_loss
+	mPass                       // a pass of a step, forward or backward
+	mError                      // beside a word for training, a loss
 )
 
 // words has what words mean. They are in lower case, and a name such as RunningAvgSamplesPerSec, lm-loss or train/loss is
 // several words. These are the words of the frameworks that docs/track.md lists, and of most logs of people's own.
 var words = spell([]vocabulary{
 	{mStep, "step steps iter iters iteration iterations it its update updates"},
+	{mItem | mBatch, "episode"},
 	{mBatch, "batch batches minibatch"},
-	{mEpoch, "epoch epochs"},
-	{mLoss, "loss losses nll logloss mlogloss"},
+	{mEpoch, "epoch epochs ep"},
+	{mStep, "up upd"},
+	{mLoss, "loss losses nll logloss mlogloss xent"},
+	{mLoss | mTrain, "learn"},
+	{mError, "rmse mae mse error merror"},
 	{mTime, "time timing duration latency dt took takes"},
 	{mPer, "per"},
 	{mSecond, "s sec secs second seconds"},
@@ -46,7 +52,7 @@ var words = spell([]vocabulary{
 	{mMilli, "ms msec msecs millisecond milliseconds"},
 	{mMicro, "us usec usecs microsecond microseconds"},
 	{mItem, "sample samples token tokens tok toks sequence sequences seq seqs image images img imgs frame frames example examples " +
-		"word words sentence sentences item items episode episodes request requests req reqs graph graphs row rows"},
+		"word words sentence sentences item items episodes request requests req reqs graph graphs row rows"},
 	{mRate, "throughput speed tps wps sps fps ips qps tgs"},
 	{mFlop, "flop flops mflop mflops gflop gflops tflop tflops pflop pflops mfu hfu"},
 	{mMean, "avg average mean running ema smoothed smooth median"},
@@ -55,9 +61,10 @@ var words = spell([]vocabulary{
 		"inference infer load loading loaded download downloading map mapping filter filtering capturing capture calculating tokenizing " +
 		"tokenize save saving saved extracting resolving fetching uploading preprocessing preparing building indexing compiling warmup " +
 		"quantizing converting scanning caching collecting reading writing sanity prompt ap labels instances"},
-	{mPart, "data dataloader loader eta remaining left fwd forward bwd backward bw fw optimizer optim opt " +
+	{mPart, "data dataloader loader eta remaining left optimizer optim opt " +
 		"allreduce communication comm gather scatter sync wait io copy transfer model evaluator setup start end begin stamp timestamp compute overhead idle checkpoint checkpointing " +
 		"ckpt ttft tpot"},
+	{mPart | mPass, "fwd forward bwd backward bw fw"},
 	{mWhole, "elapsed total cumulative wall walltime since uptime"},
 	{mNot, "lr learning memory mem allocated reserved norm scale scaler size num number count skipped accumulation accum max min best " +
 		"accuracy acc top precision recall auc f1 map reward rewards logps logits margin margins score bleu rouge perplexity ppl entropy " +

@@ -1,0 +1,129 @@
+package track
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+)
+
+// header is the names of the columns of a table, such as fastai and spaCy print: a line of names, then lines of numbers.
+type header struct {
+	names [][]byte
+	line  []byte // of a row, with its names
+}
+
+// mostColumns bounds a table; a longer line of words is prose.
+const mostColumns = 24
+
+// read takes a line without a number for the header of a table if it has at least three columns, and one is a step, an epoch or a loss.
+func (h *header) read(line []byte) {
+	if len(line) > 400 || !bytes.ContainsAny(line, "|\t") && !bytes.Contains(line, []byte("  ")) {
+		return
+	}
+	columns := columnsOf(line)
+	if len(columns) < 3 || len(columns) > mostColumns {
+		return
+	}
+	counts := false
+	for i, c := range columns {
+		switch string(c) {
+		case "#":
+			columns[i] = []byte("step")
+		case "E":
+			columns[i] = []byte("epoch")
+		}
+		if bytes.ContainsAny(c, ":=,;()[]{}") {
+			return
+		}
+		for _, t := range tokens(columns[i], nil) {
+			counts = counts || t.meaning&(mStep|mEpoch|mLoss) != 0
+		}
+	}
+	if !counts {
+		return
+	}
+	h.names = h.names[:0]
+	for _, c := range columns {
+		h.names = append(h.names, bytes.Clone(c))
+	}
+}
+
+// columnsOf splits a line at bars, at tabs, or else at two spaces or more.
+func columnsOf(line []byte) [][]byte {
+	switch {
+	case bytes.IndexByte(line, '|') >= 0:
+		line = bytes.Trim(line, "| \t")
+		return trimmed(bytes.Split(line, []byte("|")))
+	case bytes.IndexByte(line, '\t') >= 0:
+		return trimmed(bytes.Split(bytes.TrimSpace(line), []byte("\t")))
+	}
+	return trimmed(slices.DeleteFunc(bytes.Split(line, []byte("  ")), func(c []byte) bool { return len(bytes.TrimSpace(c)) == 0 }))
+}
+
+func trimmed(list [][]byte) [][]byte {
+	for i := range list {
+		list[i] = bytes.TrimSpace(list[i])
+	}
+	return list
+}
+
+// name returns a row of the table with the name before each of its numbers, as a line that says the same; another line as it is. A row has
+// as many numbers as there are columns, and nothing else.
+func (h *header) name(line []byte) []byte {
+	if len(h.names) == 0 || len(line) > 400 {
+		return line
+	}
+	var values [][]byte
+	if bytes.IndexByte(line, '|') >= 0 {
+		values = columnsOf(line)
+	} else {
+		values = bytes.Fields(line)
+	}
+	if len(values) != len(h.names) {
+		return line
+	}
+	inSteps := slices.ContainsFunc(h.names, func(name []byte) bool { return h.means(name, mStep) })
+	out := h.line[:0]
+	for i, v := range values {
+		if len(v) == 0 || string(v) == "-" {
+			continue
+		}
+		name := h.names[i]
+		ts := tokens(v, nil)
+		switch {
+		case len(ts) == 1 && ts[0].kind == clock && h.means(name, mTime):
+			if inSteps {
+				out = append(append(out, name...), '=')
+			} else {
+				out = append(out, "epoch took "...)
+			}
+			out = append(strconv.AppendFloat(out, ts[0].value, 'f', -1, 64), "s, "...)
+			continue
+		case ts[0].kind != number && !(len(ts) == 1 && ts[0].meaning&mValue != 0):
+			return line
+		}
+		out = append(append(append(append(out, name...), '='), v...), ", "...)
+	}
+	h.line = out
+	return out
+}
+
+// means reports whether a word of the name means one of m.
+func (h *header) means(name []byte, m meaning) bool {
+	return slices.ContainsFunc(tokens(name, nil), func(t token) bool { return t.meaning&m != 0 })
+}
+
+// isCell reports whether the line is a row of two columns, a name and its value.
+func (r *reader) isCell() bool {
+	n := len(r.tokens)
+	if n < 5 || !r.tokens[0].is('|') || !r.tokens[n-1].is('|') {
+		return false
+	}
+	bars := 0
+	for i := range r.tokens {
+		if r.tokens[i].is('|') {
+			bars++
+		}
+	}
+	return bars == 3
+}

@@ -1,0 +1,254 @@
+package track
+
+import (
+	"bytes"
+	"slices"
+)
+
+// This file reads what a number is called, and its unit.
+
+// unit is what stands behind a number, or in parentheses before it.
+type unit struct {
+	num, den meaning
+	scale    float64 // 27.6K
+	size     bool    // GiB
+	percent  bool
+	item     string
+	per      float64 // (100 iters): the number of steps
+	to       int     // its last token
+}
+
+// name is what stands before a number.
+type name struct {
+	all, last  meaning
+	step, time int // where the first word for a step and for a unit of time are, from 1, in the order of the line
+	words      int
+	unknown    bool // one of several words means nothing
+	slash      bool // words are joined by a slash
+	most       bool // one of them is max
+	separator  bool // a : or = comes before the number
+	bracket    bool // a [ does
+	group      unit // (ms)
+	item       string
+	hash       uint64
+}
+
+// itemOf returns what a word such as "toks" or "tps" counts, in the plural; empty if it does not say.
+func itemOf(text []byte) string {
+	var lower [16]byte
+	switch w := bytes.TrimSuffix(append(lower[:0], bytes.ToLower(text)...), []byte("s")); string(w) {
+	case "tok", "token", "tp", "tg":
+		return "tokens"
+	case "img", "image":
+		return "images"
+	case "seq", "sequence":
+		return "sequences"
+	case "req", "request", "qp":
+		return "requests"
+	case "word", "wp":
+		return "words"
+	case "frame", "fp":
+		return "frames"
+	case "sp":
+		return "samples"
+	case "tflop", "gflop", "pflop":
+		return string(bytes.ToUpper(w)) + "s"
+	case "", "ip", "throughput", "speed", "mfu", "hfu", "flop":
+		return ""
+	default:
+		return string(w) + "s"
+	}
+}
+
+// unitAt reads the unit that begins at token i.
+func (r *reader) unitAt(i int) unit {
+	u := unit{scale: 1, to: i - 1}
+	if i >= len(r.tokens) {
+		return u
+	}
+	t := &r.tokens[i]
+	if t.kind == other && t.joined {
+		switch {
+		case t.char == '%':
+			u.percent, u.to = true, i
+		case t.char == '/' && i+1 < len(r.tokens) && r.tokens[i+1].joined && r.tokens[i+1].meaning&mSecond != 0: // 2659.02/s
+			u.num, u.den, u.to = mItem, mSecond, i+1
+		}
+		return u
+	}
+	if t.kind != word || t.wide {
+		return u
+	}
+	if t.joined && t.meaning == 0 { // 27.6K tok/s, 12.8G
+		switch string(r.text(i)) {
+		case "k", "K":
+			u.scale = 1e3
+		case "M":
+			u.scale, u.size = 1e6, true
+		case "G", "GB", "GiB", "MB", "MiB", "KB", "KiB":
+			u.size = true
+		default:
+			return u
+		}
+		u.to = i
+		if u.scale == 1 || i+1 >= len(r.tokens) || r.tokens[i+1].kind != word {
+			return u
+		}
+		i++
+		t = &r.tokens[i]
+	}
+	if !t.joined && i+2 < len(r.tokens) && r.tokens[i+1].is('_') && r.tokens[i+1].joined && r.tokens[i+2].joined {
+		return u // the first word of the next name: 15.3 token_entropy: 1.02
+	}
+	const units = mSecond | mMilli | mMicro | mItem | mStep | mBatch | mFlop | mEpoch
+	if t.meaning == 0 && i+2 < len(r.tokens) && r.tokens[i+1].is('/') && r.tokens[i+1].joined && r.tokens[i+2].meaning&mSecond != 0 {
+		if last := r.line[t.to-1]; last != 'B' && last != 'b' { // 31.5 utts/s, but not 1.2 GB/s
+			return unit{num: mItem, den: mSecond, scale: u.scale, item: itemOf(r.text(i)), to: i + 2}
+		}
+	}
+	if t.meaning&units == 0 {
+		return u
+	}
+	u.item = itemOf(r.text(i))
+	under := i + 2
+	if i+2 < len(r.tokens) && (r.tokens[i+1].is('/') && r.tokens[i+1].joined || r.tokens[i+1].meaning&mPer != 0) && r.tokens[i+2].meaning&units != 0 {
+		if !t.joined && r.names(under+1) && !(under+2 < len(r.tokens) && r.tokens[under+2].kind == word) { // 16532.1 words/s : norm 1.2
+			return u
+		}
+		u.num, u.den, u.to = t.meaning&units, r.tokens[under].meaning&units, under
+		return u
+	}
+	// A word behind a space may be the name of the next number.
+	if t.joined || i+1 >= len(r.tokens) || r.tokens[i+1].kind == other && !r.names(i+1) {
+		u.num, u.to = t.meaning&units, i
+	}
+	return u
+}
+
+// names reports whether token i says that what is before it is a name.
+func (r *reader) names(i int) bool {
+	return i < len(r.tokens) && (r.tokens[i].is(':') || r.tokens[i].is('='))
+}
+
+// name reads what stands before the number at token i.
+func (r *reader) name(i int) name {
+	k := name{hash: 14695981039346656037}
+	j := i - 1
+skip:
+	for ; j > r.stop; j-- {
+		switch t := &r.tokens[j]; {
+		case t.kind != other:
+			break skip
+		case t.char == '\'' || t.char == '"' || t.char == '#':
+		case t.char == '.' && t.joined && !r.tokens[j+1].joined: // Ep. 3
+		case t.char == '|' && r.cell && !k.separator:
+			k.separator = true
+		case (t.char == ':' || t.char == '=') && !k.separator:
+			k.separator = true
+		case t.char == '[' && !k.bracket && !k.separator:
+			k.bracket = true
+		case t.char == ')' && k.group.to == 0:
+			from := r.open(j)
+			if from < 0 {
+				return k
+			}
+			for _, t := range r.tokens[from+1 : j] {
+				r.head |= t.meaning & mOther // Epoch(val)
+			}
+			k.group = r.groupAt(from + 1)
+			k.group.to = j
+			j = from
+		default:
+			return k
+		}
+	}
+	first := j
+	for n := 0; j > r.stop && n < 7; j-- {
+		t := &r.tokens[j]
+		if t.kind == other && n > 0 && t.joined && bytes.IndexByte([]byte("_-/."), t.char) >= 0 && r.tokens[j+1].joined {
+			k.slash = k.slash || t.char == '/'
+			continue
+		}
+		if n > 0 && t.kind == rounded && r.tokens[j+1].joined {
+			k.unknown = true
+			break
+		}
+		if t.kind != word || n > 0 && r.tokens[j+1].wide {
+			break
+		}
+		if before := r.counted(j); n == 0 && t.meaning&mNumber != 0 && before >= 0 { // epoch_num
+			j = before + 1
+			continue
+		}
+		if n == 0 {
+			k.last = t.meaning
+		}
+		k.all |= t.meaning
+		k.most = k.most || string(r.text(j)) == "max"
+		k.unknown = k.unknown || t.meaning == 0
+		n++
+		k.words = n
+		if t.meaning&(mStep|mBatch) != 0 {
+			k.step = first - j + 1
+		}
+		if t.meaning&(mSecond|mMilli|mMicro) != 0 {
+			k.time = first - j + 1
+		}
+		if t.meaning&(mItem|mRate) != 0 && k.item == "" {
+			k.item = itemOf(r.text(j))
+		}
+		k.hash = hashed(k.hash, r.text(j))
+	}
+	if k.all&mCross != 0 && k.all&mLoss != 0 {
+		k.all &^= mNot
+	}
+	if k.all&mCost != 0 && k.all&(mStep|mBatch) != 0 {
+		k.all |= mTime
+	}
+	if k.words == 1 && k.all == 0 && string(r.text(first)) == "value" {
+		return r.nameOfKey(first, k)
+	}
+	return k
+}
+
+// counted returns the token of the word for a step or an epoch that the word at token j is the number of, or -1.
+func (r *reader) counted(j int) int {
+	if j--; j > r.stop && r.tokens[j].is('_') {
+		j--
+	}
+	if j > r.stop && r.tokens[j].meaning&(mStep|mEpoch) != 0 {
+		return j
+	}
+	return -1
+}
+
+// nameOfKey reads the name of a value that JSON has as {"key": "eval_loss", "value": 1.5}.
+func (r *reader) nameOfKey(i int, k name) name {
+	for j := i - 2; j > r.stop && j > i-16; j-- {
+		if string(r.text(j)) == "key" && r.tokens[j].kind == word {
+			if comma := slices.IndexFunc(r.tokens[j:i], func(t token) bool { return t.is(',') }); comma > 0 {
+				return r.name(j + comma)
+			}
+			return k
+		}
+	}
+	return k
+}
+
+// open returns the token of the parenthesis that the one at token j closes, or -1.
+func (r *reader) open(j int) int {
+	for i := j - 1; i > r.stop && i > j-10; i-- {
+		if r.tokens[i].is('(') {
+			return i
+		}
+	}
+	return -1
+}
+
+// groupAt reads a unit in parentheses, "(ms)", and "(100 iters)".
+func (r *reader) groupAt(i int) unit {
+	if t := &r.tokens[i]; t.kind == number && i+1 < len(r.tokens) && r.tokens[i+1].meaning&(mStep|mBatch) != 0 {
+		return unit{scale: 1, per: t.value}
+	}
+	return r.unitAt(i)
+}
