@@ -91,6 +91,8 @@ func (c *cluster) end() {
 	}
 	now := metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}
 	for _, ns := range c.others {
+		// A Job that is there keeps its failed pods by a finalizer until it has replaced them, which it cannot here.
+		c.must(admin.BatchV1().Jobs(ns).DeleteCollection(ctx(), metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}, metav1.ListOptions{}))
 		// The namespace controller goes about it with the pods' grace.
 		c.until("the pods are gone", func() error {
 			list, err := admin.CoreV1().Pods(ns).List(ctx(), metav1.ListOptions{})

@@ -28,21 +28,26 @@ import (
 // sharing is a case of testdata/queues: on a cluster of its own, the queues of another scheduler as muster migrate
 // writes them, and what becomes of the jobs that use them, step by step.
 type sharing struct {
-	Case  string `json:"case"`
+	Case string `json:"case"`
+	// Nodes are n0, n1…, of H800 unless they say otherwise.
 	Nodes []struct {
-		GPUs  int    `json:"gpus"`
-		Model string `json:"model"`
+		GPUs   int               `json:"gpus"`
+		Model  string            `json:"model"`
+		Labels map[string]string `json:"labels"`
+		Taints []v1.Taint        `json:"taints"`
 	} `json:"nodes"`
 
 	file  string
 	steps []*step
 }
 
-// step is what is created and what is so then: how many pods run, by their label app, and why others wait.
+// step is what is created and what is so then: how many pods run, by their label app, on which node those of some
+// run, and why others wait.
 type step struct {
-	Then  string         `json:"then"`
-	Runs  map[string]int `json:"runs"`
-	Waits string         `json:"waits"`
+	Then  string            `json:"then"`
+	Runs  map[string]int    `json:"runs"`
+	Node  map[string]string `json:"node"`
+	Waits string            `json:"waits"`
 
 	docs []string
 }
@@ -89,7 +94,8 @@ func sharings(t *testing.T, file string) []*sharing {
 }
 
 // Queues of other schedulers and the jobs that use them work after muster migrate, with only schedulerName changed:
-// what queues own, borrow, give back and share, and which jobs evict which by priority.
+// what queues own, borrow, give back and share, and which jobs evict which by priority. What the pods of Kubernetes'
+// own users merely prefer is here too, for it shows only where places are alike.
 func TestDropInQueues(t *testing.T) {
 	files, err := filepath.Glob("testdata/queues/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -114,7 +120,10 @@ func (s *sharing) play(c *cluster, mapper meta.RESTMapper) {
 		if n.Model == "" {
 			n.Model = "H800"
 		}
-		c.node(fmt.Sprintf("n%d", i), gpus(n.GPUs, n.Model))
+		c.node(fmt.Sprintf("n%d", i), gpus(n.GPUs, n.Model), func(o *v1.Node) {
+			maps.Copy(o.Labels, n.Labels)
+			o.Spec.Taints = n.Taints
+		})
 	}
 	// 1. Queues and priorities.
 	queues := &migrate.Queues{}
@@ -142,6 +151,9 @@ func (s *sharing) play(c *cluster, mapper meta.RESTMapper) {
 	var written bytes.Buffer
 	c.must(queues.Write(&written))
 	for doc := range strings.SplitSeq(written.String(), "---\n") {
+		if doc == "" {
+			continue // no queues
+		}
 		q := &v1alpha1.Queue{}
 		c.must(yaml.UnmarshalStrict([]byte(doc), q))
 		c.must(muster.Post().Resource("queues").Body(q).Do(ctx()).Error())
@@ -178,7 +190,11 @@ func (s *step) holds(c *cluster) error {
 		p := &list.Items[i]
 		if p.Spec.NodeName != "" {
 			if p.DeletionTimestamp == nil && p.Status.Phase != v1.PodFailed {
-				runs[p.Labels["app"]]++
+				app := p.Labels["app"]
+				runs[app]++
+				if node := s.Node[app]; node != "" && p.Spec.NodeName != node {
+					return fmt.Errorf("pod %s is on %s", p.Name, p.Spec.NodeName)
+				}
 			}
 			continue
 		}
