@@ -20,8 +20,8 @@ var othersFlags = []string{
 	"mail", "mpi", "nice", "switches", "overlap", "multi-prog", // Slurm
 	"nnodes", "node-rank", "master-addr", "nproc-per-node", "rdzv-backend", "rdzv-endpoint", // torchrun
 	"controllers", "ephemeral", "exit-with-parent", "gone", "agents", // muster-devcluster
-	"as", "clusterrole", "group", "server-side", "subresource", "type", "from-file", // kubectl
-	"create-namespace", "reuse-values", "set", "set-json", "wait", "config", // helm, kind
+	"as", "clusterrole", "group", "server-side", "force-conflicts", "subresource", "type", "from-file", // kubectl
+	"create-namespace", "reuse-values", "reset-then-reuse-values", "set", "set-json", "wait", "config", // helm, kind
 }
 
 // pages returns README.md and those of docs/, by path.

@@ -92,19 +92,7 @@ func run(m *testing.M) (int, error) {
 		return 0, fmt.Errorf("%w\n%s", err, &log)
 	}
 	defer server.Stop()
-	if address, err = server.Config(); err != nil {
-		return 0, err
-	}
-	address.QPS = -1
-	if anyKind, err = dynamic.NewForConfig(address); err != nil {
-		return 0, err
-	}
-	if muster, err = kube.NewClient(address); err != nil {
-		return 0, err
-	}
-	fast := rest.CopyConfig(address)
-	fast.ContentType, fast.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
-	if admin, err = kubernetes.NewForConfig(fast); err != nil {
+	if err := connect(server); err != nil {
 		return 0, err
 	}
 	if err := local.Install(ctx, address); err != nil {
@@ -117,6 +105,24 @@ func run(m *testing.M) (int, error) {
 		return 0, err
 	}
 	return m.Run(), nil
+}
+
+// connect makes clients of a control plane, as its admin.
+func connect(server *local.Cluster) (err error) {
+	if address, err = server.Config(); err != nil {
+		return err
+	}
+	address.QPS = -1
+	if anyKind, err = dynamic.NewForConfig(address); err != nil {
+		return err
+	}
+	if muster, err = kube.NewClient(address); err != nil {
+		return err
+	}
+	fast := rest.CopyConfig(address)
+	fast.ContentType, fast.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+	admin, err = kubernetes.NewForConfig(fast)
+	return err
 }
 
 // chartIdentity installs the roles of the chart, as the kustomize base has them,
@@ -143,6 +149,11 @@ func chartIdentity(ctx context.Context) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the permissions of the scheduler: %w", err)
 	}
+	return account(ctx)
+}
+
+// account returns the identity of the scheduler's ServiceAccount.
+func account(ctx context.Context) (*rest.Config, error) {
 	seconds := int64(24 * time.Hour / time.Second)
 	token, err := admin.CoreV1().ServiceAccounts(systemNamespace).CreateToken(ctx, "muster",
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}, metav1.CreateOptions{})

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
@@ -33,6 +34,11 @@ func render(dir string, values map[string]any) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	return renderChart(chart, values)
+}
+
+// renderChart is render of a chart that has been read.
+func renderChart(chart *chart.Chart, values map[string]any) ([]string, error) {
 	release := chartutil.ReleaseOptions{Name: "muster", Namespace: "muster-system", Revision: 1, IsInstall: true}
 	all, err := chartutil.ToRenderValues(chart, values, release, chartutil.DefaultCapabilities)
 	if err != nil {
