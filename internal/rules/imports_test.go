@@ -70,7 +70,7 @@ var mayImport = map[string][]string{
 	"kube":           {"core", "api/", "kube/mirror", "kube/advise", "kube/pause", "kube/recovery", "kube/tables", "kube/objects", "kube/act", "kube/feed", "kube/lease", "kube/lost", "kube/stats", "kube/translate"},
 	"kube/mirror":    {"core", "core/cluster", "core/frag", "api/", "kube/tables", "kube/objects", "kube/owners", "kube/reports", "kube/act", "kube/feed", "kube/devices", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate"},
 	"kube/reports":   {"core", "core/frag", "api/v1alpha1", "kube/tables", "kube/act", "kube/stats", "kube/translate"},
-	"kube/tables":    {"core", "core/cluster", "core/frag", "core/quota", "api/v1alpha1", "kube/exclude", "kube/objects", "kube/owners", "kube/act", "kube/devices", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate", "kube/sharing", "kube/after"},
+	"kube/tables":    {"core", "core/cluster", "core/frag", "core/quota", "api/v1alpha1", "kube/exclude", "kube/objects", "kube/owners", "kube/act", "kube/devices", "kube/done", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate", "kube/sharing", "kube/after"},
 	"kube/objects":   {"core", "api/v1alpha1", "kube/act", "kube/devices", "kube/health", "kube/prefer", "kube/translate"},
 	"kube/prefer":    {"core", "core/cluster", "kube/translate"},
 	"kube/health":    {},
@@ -89,6 +89,7 @@ var mayImport = map[string][]string{
 	"kube/keys":      {"api/v1alpha1", "internal/spelling"},                                      // a table, and nothing that reads objects
 	"kube/devices":   {"core", "core/cluster", "api/v1alpha1", "kube/translate", "kube/sharing"}, // this and those below are indexes: they know nothing about the tables that ask them
 	"kube/lost":      {"core"},
+	"kube/done":      {"kube/translate"},
 	"kube/peers":     {"core", "core/cluster", "kube/translate"},
 	"kube/settings":  {"core", "core/cluster", "api/v1alpha1", "kube/translate"},
 	"kube/storage":   {"core", "core/cluster", "kube/translate"},

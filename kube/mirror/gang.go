@@ -103,8 +103,8 @@ func (m *changes) stall(g *tables.Group, reason, detail string) {
 // collecting says which pods a gang lacks before it can be submitted; empty if it lacks
 // none, or has waited for them long enough.
 func (m *changes) collecting(g *tables.Group) string {
-	detail := g.Lacks()
-	if detail == "" || g.Patience == 0 || g.Patience == core.Never {
+	detail, patience := g.Lacks(), m.PatienceOf(g)
+	if detail == "" || patience == 0 || patience == core.Never {
 		return detail
 	}
 	// Its patience counts from when it was first found to lack pods. The loop is woken when that
@@ -113,10 +113,10 @@ func (m *changes) collecting(g *tables.Group) string {
 	if g.Waiting.Reason == tables.ReasonCollecting {
 		since = g.Waiting.Since
 	}
-	if m.Now < since+g.Patience {
-		m.acts.Wake = min(m.acts.Wake, since+g.Patience)
+	if m.Now < since+patience {
+		m.acts.Wake = min(m.acts.Wake, since+patience)
 		m.later = append(m.later, g)
-		return fmt.Sprintf("%s; at %s the existing pods start without the others", detail, translate.Clock(since+g.Patience))
+		return fmt.Sprintf("%s; at %s the existing pods start without the others", detail, translate.Clock(since+patience))
 	}
 	g.Soft = true
 	return ""

@@ -160,6 +160,59 @@ func TestSucceededPodDoesNotMakeAGangStale(t *testing.T) {
 	}
 }
 
+// When some pods of a gang have succeeded, nobody makes others for them: one that is made for a pod that was lost
+// does not wait for as many as the gang had, also if the scheduler has seen nothing of that.
+func TestLostAfterOthersSucceeded(t *testing.T) {
+	for _, x := range []struct {
+		name         string
+		restart      bool
+		lacks, wiped bool // a third pod is not made; the one that succeeded is deleted
+		starts       bool
+	}{
+		{name: "seen", starts: true},
+		{name: "after a restart", restart: true, starts: true},
+		{name: "another is still to come", lacks: true},
+		{name: "the one that succeeded is gone", wiped: true},
+	} {
+		y := newToy(t)
+		y.node("a", 8)
+		y.start()
+		size := 2
+		if x.lacks {
+			size = 3
+		}
+		gang := newTestGang("g", size, 1)
+		y.see(gang...)
+		if at := y.run(); len(at) != size {
+			t.Fatalf("%s: got %v", x.name, at)
+		}
+		y.ends(gang[0], v1.PodSucceeded)
+		if x.restart {
+			gang[0].Status.Phase = v1.PodSucceeded
+			y = newToy(t)
+			y.node("a", 8)
+			y.podsListed([]*objects.Pod{objects.TrimPod(gang[0])})
+			y.start()
+		} else {
+			for _, p := range gang[1:] {
+				y.podGone(p.UID)
+			}
+			y.run()
+		}
+		if x.wiped {
+			y.podGone(gang[0].UID)
+		}
+		y.see(another(gang[1], "g-again"))
+		if at := y.run(); len(at) > 0 {
+			t.Fatalf("%s: %v start at once; others may come", x.name, at)
+		}
+		y.now += 6 * core.Second
+		if at := y.run(); (at["g-again"] != "") != x.starts {
+			t.Errorf("%s: got %v", x.name, at)
+		}
+	}
+}
+
 // A pod that waits to join a gang does not start in the place of one that was lost,
 // beside those that leave for it: it starts with the gang again.
 func TestPodThatWaitsWhileItsGangLeaves(t *testing.T) {

@@ -30,6 +30,7 @@ import (
 func (m *Mirror) podSeen(o *objects.Pod) {
 	m.noteUncounted(o)
 	m.Stage(o)
+	m.NoteDone(o)
 	p := m.Pods[o.UID]
 	if p == nil {
 		if !o.Ended() {
@@ -200,6 +201,7 @@ func (m *changes) join(p *tables.Pod) {
 // podGone handles the deletion of a pod.
 func (m *Mirror) podGone(uid types.UID) {
 	delete(m.uncounted, uid)
+	m.Done.Forget(uid)
 	if p := m.Pods[uid]; p != nil {
 		m.podEnded(p, "")
 	}
@@ -207,6 +209,7 @@ func (m *Mirror) podGone(uid types.UID) {
 
 // podsListed handles the list of all pods.
 func (m *Mirror) podsListed(list []*objects.Pod) {
+	m.Done.Reset()
 	feed.Compare(m, m.Pods, list, (*objects.Pod).GetUID, m.podSeen, m.podGone)
 }
 

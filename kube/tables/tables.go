@@ -25,6 +25,7 @@ import (
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/devices"
+	"github.com/muster-sched/muster/kube/done"
 	"github.com/muster-sched/muster/kube/lost"
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/peers"
@@ -59,6 +60,7 @@ type Tables struct {
 	Storage *storage.Index
 	Devices *devices.Index
 	Lost    *lost.Index // the nodes that are not ready
+	Done    *done.Index // the pods that have succeeded
 }
 
 // New returns tables of a cluster of which nothing is known: all of it is one shard, and ours.
@@ -67,7 +69,7 @@ func New(policy core.Policy, levels []translate.Level) Tables {
 		Nodes: map[string]*Node{}, Pods: map[types.UID]*Pod{}, Groups: map[translate.Group]*Group{}, Jobs: map[string]*Group{}, Stages: Stages{},
 		PodGroups: map[types.NamespacedName]*objects.PodGroup{}, Namespaces: map[string]map[string]string{}, Priorities: settings.Classes{},
 		Queues: newQueues(), Ledgers: newLedgers(), Policies: settings.NewPolicies(policy), Topologies: settings.NewTopologies(levels), Shards: oneShard(),
-		Peers: peers.New(), Storage: storage.New(), Devices: devices.New(), Lost: lost.New(),
+		Peers: peers.New(), Storage: storage.New(), Devices: devices.New(), Lost: lost.New(), Done: done.New(),
 	}
 }
 
