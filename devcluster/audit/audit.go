@@ -73,11 +73,7 @@ func Node(n *v1.Node, pods []*v1.Pod) []string {
 	sums := map[int]int64{}
 	for _, p := range pods {
 		requests := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
-		for name, q := range requests {
-			sum := used[name]
-			sum.Add(q)
-			used[name] = sum
-		}
+		add(used, requests)
 		if isPaused(p) {
 			continue // others have its GPUs
 		}
@@ -183,28 +179,52 @@ func Gangs(groups []schedulingv1beta1.PodGroup, pods []*v1.Pod) []string {
 	return out
 }
 
-// Limit is the most that a queue may use: of GPUs, in thousandths.
+// Limit is the most that a queue may use: of GPUs, in thousandths, and of other resources,
+// of which those that are not listed have no limit.
 type Limit struct {
-	Queue string
-	GPUs  int64
+	Queue  string
+	GPUs   int64
+	Others v1.ResourceList
 }
 
 // Quotas returns which queues use more than they may.
 func Quotas(limits []Limit, pods []*v1.Pod) []string {
-	used := map[string]int64{}
-	for _, p := range pods {
-		if Holds(p) && !isPaused(p) {
-			used[p.Labels[queueLabel]] += requested(p)
-		}
-	}
 	var out []string
 	for _, l := range limits {
-		if used[l.Queue] > l.GPUs {
-			out = append(out, fmt.Sprintf("queue %s uses %d thousandths of GPUs, and may use %d", l.Queue, used[l.Queue], l.GPUs))
+		var gpus int64
+		others := v1.ResourceList{}
+		for _, p := range pods {
+			if p.Labels[queueLabel] != l.Queue || !Holds(p) {
+				continue
+			}
+			if !isPaused(p) {
+				gpus += requested(p)
+			}
+			add(others, resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{}))
+		}
+		if gpus > l.GPUs {
+			out = append(out, fmt.Sprintf("queue %s uses %d thousandths of GPUs, and may use %d", l.Queue, gpus, l.GPUs))
+		}
+		for name, most := range l.Others {
+			if q := others[name]; q.Cmp(most) > 0 {
+				out = append(out, fmt.Sprintf("queue %s uses %s of %s, and may use %s", l.Queue, q.String(), name, most.String()))
+			}
 		}
 	}
 	return out
 }
+
+// add adds amounts to sums.
+func add(sums, amounts v1.ResourceList) {
+	for name, q := range amounts {
+		sum := sums[name]
+		sum.Add(q)
+		sums[name] = sum
+	}
+}
+
+// HasGPUs reports whether a pod requests GPUs, or parts of some.
+func HasGPUs(p *v1.Pod) bool { return requested(p) > 0 }
 
 // requested is how much of GPUs a pod requests.
 func requested(p *v1.Pod) int64 {

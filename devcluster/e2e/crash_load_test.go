@@ -32,11 +32,15 @@ import (
 //	lab     6 Jobs of 2 pods of a GPU                 queue lab, which owns 24 and borrows 16
 //	iso     a Job that is a gang of 6 pods of 2 GPUs  queue iso, which owns 16 for itself
 //
+// Each GPU comes with 2 CPUs and 1 or 3 GiB. Of these the queues have quotas too, which run
+// out before their GPUs: lab borrows CPUs of prod.
+//
 // Beside these, Jobs come that end by themselves, some of a priority for which others
 // make room, and some in the place of the gang while it is away. For all that come 18 GPUs
 // of east are left.
 type crashLoad struct {
 	*cluster
+	crashFaults
 	rng    *rand.Rand
 	limits []audit.Limit
 	high   func(*v1.Pod)
@@ -62,7 +66,7 @@ func to(pool string) func(*v1.Pod) {
 // crashLoad makes the cluster and what should always run.
 func (c *cluster) crashLoad(seed uint64) *crashLoad {
 	c.Helper()
-	l := &crashLoad{cluster: c, rng: rand.New(rand.NewPCG(seed, 1<<32)), high: c.priority("crash-high", 1000)}
+	l := &crashLoad{cluster: c, crashFaults: newCrashFaults(), rng: rand.New(rand.NewPCG(seed, 1<<32)), high: c.priority("crash-high", 1000)}
 	for _, pool := range []struct {
 		name string
 		n    int
@@ -71,10 +75,15 @@ func (c *cluster) crashLoad(seed uint64) *crashLoad {
 			n.Status.Capacity[v1.ResourceCPU], n.Status.Allocatable[v1.ResourceCPU] = resource.MustParse("20"), resource.MustParse("18")
 		})
 	}
-	c.queue("prod", 40)
-	c.queue("lab", 24, borrows(16))
-	c.queue("iso", 16, isolated)
-	l.limits = []audit.Limit{{Queue: "lab", GPUs: 40_000}, {Queue: "iso", GPUs: 16_000}, {Queue: "prod", GPUs: 80_000}}
+	c.queue("prod", 40, owns("cpu", "96", ""), owns("memory", "64Gi", ""))
+	c.queue("lab", 24, borrows(16), owns("cpu", "30", "18"), owns("memory", "20Gi", "12Gi"))
+	c.queue("iso", 16, isolated, owns("cpu", "30", ""), owns("memory", "24Gi", ""))
+	of := func(cpu, memory string) v1.ResourceList {
+		return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
+	}
+	l.limits = []audit.Limit{
+		{Queue: "lab", GPUs: 40_000, Others: of("48", "32Gi")}, {Queue: "iso", GPUs: 16_000, Others: of("30", "24Gi")}, {Queue: "prod", GPUs: 80_000},
+	}
 	c.group("train", westNodes, func(g *schedulingv1beta1.PodGroup) { g.Labels[v1alpha1.QueueLabel] = "prod" })
 	c.budget(policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(crashReplicas - 1))})
 	c.replicas("serve", asking(1, in("prod"), to("east")))
@@ -89,13 +98,29 @@ func (c *cluster) crashLoad(seed uint64) *crashLoad {
 	return l
 }
 
-// asking is a template of pods with so many GPUs, and 2 CPUs for each.
+// owns gives a queue quota of a resource, and limits what it borrows unless that is empty.
+func owns(name v1alpha1.ResourceName, nominal, borrows v1alpha1.Quantity) func(*v1alpha1.Queue) {
+	return func(q *v1alpha1.Queue) {
+		r := v1alpha1.ResourceQuota{Name: name, Nominal: nominal}
+		if borrows != "" {
+			r.BorrowingLimit = &borrows
+		}
+		q.Spec.Resources = append(q.Spec.Resources, r)
+	}
+}
+
+// asking is a template of pods with so many GPUs, and 2 CPUs and a GiB for each.
 func asking(n int, options ...func(*v1.Pod)) v1.PodTemplateSpec {
 	all := []func(*v1.Pod){asks(n)}
 	if n > 0 {
-		all = append(all, asksCPU(fmt.Sprint(2*n)))
+		all = append(all, beside(n, 1))
 	}
 	return podTemplate(append(all, options...)...)
+}
+
+// beside is what pods ask for beside so many GPUs.
+func beside(gpus, gib int) func(*v1.Pod) {
+	return needs(fmt.Sprint(2*gpus), fmt.Sprintf("%dGi", gib*gpus))
 }
 
 // endless is a Job of so many pods that run until they are deleted. Pods that are evicted,
@@ -130,7 +155,7 @@ func (c *cluster) replicas(name string, template v1.PodTemplateSpec) {
 func (l *crashLoad) train() {
 	l.Helper()
 	for i := range westNodes {
-		p := pod(fmt.Sprintf("train-%d", i), asks(8), asksCPU("16"), in("prod"), to("west"), ofGroup("train"))
+		p := pod(fmt.Sprintf("train-%d", i), asks(8), beside(8, 1), in("prod"), to("west"), ofGroup("train"))
 		_, err := admin.CoreV1().Pods(l.namespace).Create(ctx(), p, metav1.CreateOptions{})
 		if !apierrors.IsAlreadyExists(err) {
 			l.must(err)
@@ -158,7 +183,7 @@ func (l *crashLoad) storm(d time.Duration) {
 	l.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		l.train()
-		switch l.rng.IntN(10) {
+		switch l.rng.IntN(14) {
 		case 0:
 			l.trainRestarts()
 		case 1:
@@ -167,6 +192,10 @@ func (l *crashLoad) storm(d time.Duration) {
 			l.cordon(fmt.Sprintf("east%d", l.rng.IntN(eastNodes)), true)
 		case 3:
 			l.openAll()
+		case 4, 5:
+			l.nodeFails()
+		case 6, 7:
+			l.gpuFails()
 		default:
 			l.short()
 		}
@@ -180,19 +209,30 @@ func (l *crashLoad) short() {
 	if len(l.unfinished("short-")) > 12 {
 		return
 	}
+	l.another()
+}
+
+// another makes one more such Job.
+func (l *crashLoad) another() {
+	l.Helper()
 	gpus, pods := 1+l.rng.IntN(2), 1+l.rng.IntN(3)
 	options := []func(*v1.Pod){to("east"), runsFor(time.Duration(100+l.rng.IntN(2500)) * time.Millisecond)}
 	queue := one(l.rng, "lab", "lab", "prod", "iso")
+	together := l.rng.IntN(3) == 0
 	switch {
 	case queue == "prod":
 		gpus, pods = 1, 2 // what prod has left
-	case queue == "iso":
-		gpus, pods = 2, 1+l.rng.IntN(2) // and iso
-	case l.rng.IntN(3) == 0:
-		options = append(options, l.high)
+	case queue == "iso": // and iso, which has CPUs for one pod
+		gpus, pods = 2, 1+l.rng.IntN(2)
+		together = together && pods == 1
+	default:
+		if l.rng.IntN(3) == 0 {
+			options = append(options, l.high)
+		}
+		options = append(options, beside(gpus, one(l.rng, 1, 3)))
 	}
 	s := endless(pods, asking(gpus, append(options, in(queue))...))
-	if l.rng.IntN(3) == 0 {
+	if together {
 		s.CompletionMode = ptr.To(batchv1.IndexedCompletion)
 		gang(s)
 	}
@@ -228,7 +268,9 @@ func (l *crashLoad) loses(prefix string) {
 
 func (l *crashLoad) cordon(node string, closed bool) {
 	l.Helper()
-	l.editNode(node, func(n *v1.Node) { n.Spec.Unschedulable = closed })
+	if removed := l.away[node]; !removed {
+		l.editNode(node, func(n *v1.Node) { n.Spec.Unschedulable = closed })
+	}
 }
 
 // openAll makes all nodes schedulable.
@@ -254,10 +296,14 @@ func (l *crashLoad) unfinished(prefix string) []string {
 }
 
 // settle waits until all that should run does, that which should end has, and nothing is
-// left behind; then the Jobs that have ended go.
+// left behind, though GPUs are broken; then the Jobs that have ended go, and the GPUs work.
 func (l *crashLoad) settle() {
 	l.Helper()
+	l.nodesReturn()
 	l.openAll()
+	for range 3 {
+		l.another()
+	}
 	now := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
 	for _, name := range l.guests { // the gang has their place
 		if err := admin.BatchV1().Jobs(l.namespace).Delete(ctx(), name, now); !apierrors.IsNotFound(err) {
@@ -272,6 +318,7 @@ func (l *crashLoad) settle() {
 	for _, name := range l.names("short-") {
 		l.must(admin.BatchV1().Jobs(l.namespace).Delete(ctx(), name, now))
 	}
+	l.gpusWork()
 }
 
 func (l *crashLoad) names(prefix string) []string {
@@ -293,6 +340,7 @@ func (l *crashLoad) amiss() []string {
 	list, err := admin.CoreV1().Pods(l.namespace).List(ctx(), metav1.ListOptions{})
 	l.must(err)
 	var pods []*v1.Pod
+	var why []string
 	running := map[string]int{} // by what the name begins with
 	for i := range list.Items {
 		p := &list.Items[i]
@@ -304,6 +352,9 @@ func (l *crashLoad) amiss() []string {
 		}
 		if p.Status.Phase == v1.PodRunning && p.DeletionTimestamp == nil {
 			running[kind]++
+		}
+		if k := condition(p, v1alpha1.WaitingCondition); k != nil && k.Status == v1.ConditionTrue {
+			why = append(why, fmt.Sprintf("pod %s is said to wait: %s %s", p.Name, k.Reason, k.Message))
 		}
 	}
 	nodes, err := admin.CoreV1().Nodes().List(ctx(), metav1.ListOptions{})
@@ -333,6 +384,9 @@ func (l *crashLoad) amiss() []string {
 		if strings.HasPrefix(j.Name, "short-") && j.Status.CompletionTime == nil {
 			out = append(out, fmt.Sprintf("Job %s has not ended", j.Name))
 		}
+	}
+	if len(out) > 0 {
+		out = append(out, why...)
 	}
 	return out
 }

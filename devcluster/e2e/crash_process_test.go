@@ -24,6 +24,7 @@ import (
 	"github.com/muster-sched/muster/core/policy"
 	"github.com/muster-sched/muster/kube"
 	"github.com/muster-sched/muster/kube/lease"
+	"github.com/muster-sched/muster/kube/lost"
 )
 
 // asScheduler has the test's binary be a scheduler, as the JSON of a crashing says.
@@ -69,6 +70,7 @@ func runScheduler(text string) int {
 	}
 	config.Leader.Identity = c.Identity
 	config.Policy.Preempt.MinRuntime, config.Policy.Preempt.Interval = 0, 0
+	config.Lost = lost.Config{After: time.Second, Rate: 100, Secondary: 100, Unhealthy: 0.55}
 	config.API.WarningHandler = rest.NoWarnings{}
 	if c.Bad > 0 {
 		bad := &cable{rng: rand.New(rand.NewPCG(c.Seed[0], c.Seed[1])), counts: map[string]int{}}
@@ -101,7 +103,8 @@ type instances struct {
 
 	mu     sync.Mutex
 	storm  bool
-	turned chan struct{} // closed when the weather changes
+	turned chan struct{}   // closed when the weather changes
+	under  *sync.WaitGroup // the processes under this weather
 	serial int
 	counts map[string]int // what was done to them, and what they did
 	faults []string
@@ -119,7 +122,7 @@ type instance struct {
 func (c *cluster) launch(seed uint64, list ...instance) *instances {
 	c.Helper()
 	ctx, cancel := context.WithCancel(ctx())
-	a := &instances{cluster: c, dir: os.Getenv("MUSTER_CRASH_LOGS"), end: cancel, storm: true, turned: make(chan struct{}), counts: map[string]int{}}
+	a := &instances{cluster: c, dir: os.Getenv("MUSTER_CRASH_LOGS"), end: cancel, storm: true, turned: make(chan struct{}), under: &sync.WaitGroup{}, counts: map[string]int{}}
 	for i := range list {
 		list[i].rng = rand.New(rand.NewPCG(seed, uint64(i)))
 		a.running.Go(func() { a.supervise(ctx, &list[i]) })
@@ -127,13 +130,16 @@ func (c *cluster) launch(seed uint64, list ...instance) *instances {
 	return a
 }
 
-// weather begins a storm or ends it: all processes are started again.
+// weather begins a storm or ends it: all processes are started again. It returns when those
+// before have ended.
 func (a *instances) weather(storm bool) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.storm = storm
+	before := a.under
+	a.storm, a.under = storm, &sync.WaitGroup{}
 	close(a.turned)
 	a.turned = make(chan struct{})
+	a.mu.Unlock()
+	before.Wait()
 }
 
 // stop ends all of them, as people do, and returns what was found wrong with them.
@@ -149,19 +155,21 @@ func (a *instances) count(what string) {
 	a.counts[what]++
 }
 
-// now says how the weather is, and returns what is closed when it changes, and a number
-// that no other process has.
-func (a *instances) now() (storm bool, turned <-chan struct{}, serial int) {
+// begins is called for a process to be. It says how the weather is, returns what is closed
+// when that changes, and a number that no other process has; over is to be called when the
+// process has ended.
+func (a *instances) begins() (storm bool, turned <-chan struct{}, serial int, over func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.serial++
-	return a.storm, a.turned, a.serial
+	a.under.Add(1)
+	return a.storm, a.turned, a.serial, a.under.Done
 }
 
 // supervise runs one process after the other.
 func (a *instances) supervise(ctx context.Context, i *instance) {
 	for ctx.Err() == nil {
-		storm, turned, serial := a.now()
+		storm, turned, serial, over := a.begins()
 		name := fmt.Sprintf("%s-%d", i.name, serial)
 		c := crashing{
 			Host: identity.Host, Token: identity.BearerToken, CA: identity.CAData, Identity: name, Shards: i.shards,
@@ -172,10 +180,12 @@ func (a *instances) supervise(ctx context.Context, i *instance) {
 		}
 		p, err := a.start(&c)
 		if err != nil {
+			over()
 			a.find("process %s: %v", name, err)
 			return
 		}
 		a.haunt(ctx, i, p, storm, turned)
+		over()
 		p.close(a)
 	}
 }
@@ -238,12 +248,12 @@ func (a *instances) haunt(ctx context.Context, i *instance, p *haunted, storm bo
 			rest(time.Duration(math.MaxInt64))
 			return
 		}
-		// Most do not live long: they are killed while they list, or acquire a lease. The others
-		// are to decide first.
-		most := 300 * time.Millisecond
-		if i.rng.IntN(3) == 0 {
-			most = 3 * time.Second
-			for k := 0; k < 300 && !p.decides(); k++ {
+		// Most do not live long: they are killed at any moment of their start, while they list, or
+		// acquire a lease. The others are to decide first.
+		most := 500 * time.Millisecond
+		if i.rng.IntN(4) == 0 {
+			most = 2 * time.Second
+			for k := 0; k < 500 && !p.decides(); k++ {
 				if !rest(10 * time.Millisecond) {
 					return
 				}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,10 +20,11 @@ import (
 	"github.com/muster-sched/muster/devcluster/audit"
 )
 
-// The crash test: schedulers in processes of their own, two with leader election and one
-// with shards, are killed and stopped at random instants, while three of ten requests
-// fail, before or after they took effect, watches break off and clocks jump. They share
-// a cluster that is nearly full, with quotas, priorities, budgets, Jobs, and a gang that
+// The crash test: schedulers in processes of their own, with leader election, one of
+// them with shards, are killed and stopped at random instants, while three of ten requests
+// fail, before or after they took effect, watches break off and clocks jump; nodes and GPUs
+// fail and work again. They share
+// a cluster that is nearly full, with quotas of GPUs, CPUs and memory, priorities, budgets, Jobs, and a gang that
 // needs every GPU of its pool. All along, what each change of a pod leaves is audited; when a
 // storm is over, all that should run has to, and nothing may be left behind.
 //
@@ -54,17 +56,31 @@ func TestCrash(t *testing.T) {
 	c.forgetLeases()
 	l := c.crashLoad(seed)
 	j := c.journal(l.limits)
+	l.nodeAway = j.nodeAway
 	began := time.Now()
-	schedulers := c.launch(seed,
-		instance{name: "a"}, instance{name: "b"}, instance{name: "c", shards: []string{"east", "*"}})
+	var list []instance
+	for i := range crashInstances {
+		x := instance{name: string(rune('a' + i))}
+		if i == 0 { // one alone: it holds both shards, so that no quota is of two instances
+			x.shards = []string{"east", "*"}
+		}
+		list = append(list, x)
+	}
+	schedulers := c.launch(seed, list...)
 	defer schedulers.stop()
+	storm := min(25*time.Second, length/2)
+	if length >= 5*time.Minute { // less of it passes between storms
+		storm = 45 * time.Second
+	}
 	rounds := 0
 	for ; rounds == 0 || time.Since(began) < length; rounds++ {
 		if rounds > 0 {
+			j.storm()
 			schedulers.weather(true)
 		}
-		l.storm(min(25*time.Second, length/2))
+		l.storm(storm)
 		schedulers.weather(false)
+		j.calm(l)
 		l.settle()
 		c.auditNodes()
 		if j.report(t); t.Failed() {
@@ -74,12 +90,16 @@ func TestCrash(t *testing.T) {
 	for _, fault := range schedulers.stop() {
 		t.Error(fault)
 	}
-	t.Logf("%d rounds in %v: %v; %d bindings, %d pods refused", rounds, time.Since(began).Round(time.Second), schedulers.counts, j.bound, j.refused)
+	took := time.Since(began)
+	maps.Copy(schedulers.counts, l.counts)
+	t.Logf("%d rounds in %v, %.0f kills a minute: %v; %d bindings, %d pods refused", rounds, took.Round(time.Second),
+		float64(schedulers.counts["killed"])/took.Minutes(), schedulers.counts, j.bound, j.refused)
 	happens := []string{"killed", "stopped (signal)", "took a lease", "request: lost", "request: watch"}
 	if length >= 5*time.Minute { // in a minute, few writes meet with each
 		for _, what := range mishaps {
 			happens = append(happens, "request: "+what)
 		}
+		happens = append(happens, "killed while it decides", "node removed", "node not ready", "GPU failed", "condition of a GPU")
 	}
 	for _, what := range happens {
 		if schedulers.counts[what] == 0 {
@@ -87,6 +107,9 @@ func TestCrash(t *testing.T) {
 		}
 	}
 }
+
+// crashInstances are the schedulers that run at a time.
+const crashInstances = 10
 
 // journal audits what each change of a pod leaves.
 type journal struct {
@@ -99,12 +122,18 @@ type journal struct {
 	bound   int
 	refused int
 	found   []string
+	// old are the pods that were there when the last storm was over, nil in a storm. What a
+	// scheduler decided that did not know of a fault is excused for them alone.
+	old     map[types.UID]bool
+	shunned map[string]bool // nodes that take no GPUs from then on
+	// away are the nodes that went away in the last storm, whether they are back or not.
+	away map[string]bool
 }
 
 // journal keeps a journal of the namespace's pods from now on.
 func (c *cluster) journal(limits []audit.Limit) *journal {
 	c.Helper()
-	j := &journal{nodes: map[string]*v1.Node{}, limits: limits, on: map[string]map[types.UID]*v1.Pod{}, places: map[types.UID]string{}}
+	j := &journal{nodes: map[string]*v1.Node{}, limits: limits, on: map[string]map[types.UID]*v1.Pod{}, places: map[types.UID]string{}, away: map[string]bool{}}
 	nodes, err := admin.CoreV1().Nodes().List(ctx(), metav1.ListOptions{})
 	c.must(err)
 	for i := range nodes.Items {
@@ -131,8 +160,9 @@ func (j *journal) saw(p *v1.Pod, gone bool) {
 		j.find("pod %s was on %s and is on %s", p.Name, was, node)
 	}
 	if refused := audit.Refused(p); refused != "" && j.on[node][p.UID] != nil {
-		j.refused++
-		j.find("%s", refused)
+		if j.refused++; !j.excused(p) {
+			j.find("%s", refused)
+		}
 	}
 	if gone || !audit.Holds(p) {
 		delete(j.on[node], p.UID)
@@ -146,16 +176,58 @@ func (j *journal) saw(p *v1.Pod, gone bool) {
 		return // nothing else is taken
 	}
 	j.bound++
+	if j.old != nil && !j.old[p.UID] && j.shunned[node] && audit.HasGPUs(p) {
+		j.find("pod %s has GPUs of node %s, one of which is broken", p.Name, node)
+	}
 	for _, problem := range audit.Node(j.nodes[node], slices.Collect(maps.Values(j.on[node]))) {
 		j.find("when pod %s was bound: %s", p.Name, problem)
 	}
 	var all []*v1.Pod
 	for _, on := range j.on {
-		all = slices.AppendSeq(all, maps.Values(on))
+		for _, o := range on {
+			// A pod that is to leave a lost node holds no quota.
+			if o.DeletionTimestamp == nil || !j.away[o.Spec.NodeName] {
+				all = append(all, o)
+			}
+		}
 	}
 	for _, problem := range audit.Quotas(j.limits, all) {
 		j.find("when pod %s was bound: %s", p.Name, problem)
 	}
+}
+
+// storm is called before a storm: schedulers may not know of faults.
+func (j *journal) storm() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.old, j.away = nil, map[string]bool{}
+}
+
+// nodeAway is called before a node goes away.
+func (j *journal) nodeAway(name string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.away[name] = true
+}
+
+// calm is called when a storm is over, and the processes of it have ended: from now on, the
+// schedulers know which GPUs are broken.
+func (j *journal) calm(l *crashLoad) {
+	l.Helper()
+	list, err := admin.CoreV1().Pods(l.namespace).List(ctx(), metav1.ListOptions{})
+	l.must(err)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.old, j.shunned = map[types.UID]bool{}, maps.Clone(l.shunned)
+	for i := range list.Items {
+		j.old[list.Items[i].UID] = true
+	}
+}
+
+// excused reports whether a node refused a pod because a GPU had failed, of which whoever
+// bound the pod did not have to know.
+func (j *journal) excused(p *v1.Pod) bool {
+	return p.Status.Reason == "OutOfnvidia.com/gpu" && !strings.Contains(p.Status.Message, "capacity: 8") && (j.old == nil || j.old[p.UID])
 }
 
 // find takes note of something that is wrong.
