@@ -455,7 +455,8 @@ func (h *heap[T]) remove(x T, i int) bool {
 	}
 	last := len(h.items) - 1
 	h.swap(i, last)
-	h.items = h.items[:last]
+	var none T
+	h.items[last], h.items = none, h.items[:last] // else an empty class would keep its last job
 	h.moved(x, -1)
 	if i < last {
 		h.fix(i)

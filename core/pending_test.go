@@ -133,3 +133,18 @@ func first[T any](t *rapid.T, items []T, less func(a, b T) bool) {
 		}
 	}
 }
+
+// What a heap no longer has is not kept alive by it.
+func TestHeapForgets(t *testing.T) {
+	h := heap[*job]{less: jobBefore, moved: jobMoved}
+	a, b := &job{key: key{seq: 1}}, &job{key: key{seq: 2}}
+	h.push(a)
+	h.push(b)
+	h.remove(a, int(a.at))
+	h.remove(b, int(b.at))
+	for _, x := range h.items[:cap(h.items)] {
+		if x != nil {
+			t.Errorf("job %d is kept", x.key.seq)
+		}
+	}
+}
