@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,8 +19,19 @@ import (
 type Process struct {
 	command *exec.Cmd
 	address string // of its metrics
+	said    last   // on the standard error
 	ended   chan struct{}
 	err     error
+}
+
+// last is the last line that was written to it.
+type last struct{ line []byte }
+
+func (l *last) Write(p []byte) (int, error) {
+	if lines := bytes.Split(bytes.TrimSpace(p), []byte("\n")); len(lines[len(lines)-1]) > 0 {
+		l.line = bytes.Clone(lines[len(lines)-1])
+	}
+	return len(p), nil
 }
 
 // StartScheduler starts program, which is muster, as the scheduler of the cluster with a
@@ -33,6 +46,7 @@ func StartScheduler(ctx context.Context, program, kubeconfig string) (*Process, 
 		return nil, err
 	}
 	p.command = exec.CommandContext(ctx, program, "scheduler", "--kubeconfig", kubeconfig, "--metrics-address", p.address)
+	p.command.Stderr = &p.said
 	if err := p.command.Start(); err != nil {
 		return nil, err
 	}
@@ -57,7 +71,7 @@ type Usage struct {
 func (p *Process) Usage(ctx context.Context) (u Usage, err error) {
 	select {
 	case <-p.ended:
-		return u, fmt.Errorf("the scheduler ended: %w", errors.Join(p.err, errors.New("its metrics do not answer")))
+		return u, fmt.Errorf("the scheduler ended (%w): %s", cmp.Or(p.err, errors.New("exit status 0")), p.said.line)
 	default:
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
