@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -129,9 +130,16 @@ type remote struct {
 	addresses, pods      []string
 	name, id, job, state string
 	files                agent.TLS
+	cluster              agentFlags
+	nodes                map[string]string // by address, of the agents of the cluster's nodes
 }
 
 func (r *remote) used() bool { return len(r.addresses) > 0 }
+
+// dial returns a client of the agent at an address, to be closed.
+func (r *remote) dial(address string) (*agent.Client, error) {
+	return agent.Dial(address, cmp.Or(r.name, r.nodes[address]), r.files)
+}
 
 func (r *remote) flags(c *cobra.Command) {
 	c.Flags().StringArrayVar(&r.addresses, "agent", nil, "act through the agent of a node, HOST:PORT, instead of on this machine; repeated, all processes of all nodes are one job")
@@ -141,6 +149,15 @@ func (r *remote) flags(c *cobra.Command) {
 	c.Flags().StringVar(&r.job, "job", "", "with several agents: the job's name, the same for each pause and resume of it")
 	c.Flags().StringVar(&r.state, "state", "", "with several agents: the file of what was decided, kept between commands; JOB.pause.json in this folder if empty")
 	tlsFlags(c, &r.files)
+	r.cluster.register(c)
+}
+
+// find finds the agents of a job of the cluster if the arguments name one, and returns the arguments that name processes.
+func (r *remote) find(c *cobra.Command, list bool, args []string) ([]string, error) {
+	if isJob(args) {
+		return nil, r.ofJob(c, args[0])
+	}
+	return args, cmp.Or(r.misused(c, list, args), r.cluster.misused(c))
 }
 
 // misused says which flags do not go together.
@@ -177,10 +194,10 @@ const unreached = 10 * time.Second
 
 // do pauses or resumes, and writes the processes as they are afterwards.
 func (r *remote) do(c *cobra.Command, action agentpb.Action, pids []int, timeout time.Duration, retries int, asJSON bool) error {
-	if len(r.addresses) > 1 {
+	if len(r.addresses) > 1 || len(r.pods) > 1 {
 		return r.together(c, action, checkpoint.Options{Timeout: timeout, Retries: retries, Backoff: time.Second}, asJSON)
 	}
-	client, err := agent.Dial(r.addresses[0], r.name, r.files)
+	client, err := r.dial(r.addresses[0])
 	if err != nil {
 		return badUsage(c, "%v", err)
 	}
@@ -195,7 +212,7 @@ func (r *remote) do(c *cobra.Command, action agentpb.Action, pids []int, timeout
 		pod = r.pods[0]
 	}
 	began := time.Now()
-	request := &agentpb.RunRequest{Id: id, Action: action, Pod: pod, Deadline: timestamppb.New(began.Add(timeout))}
+	request := &agentpb.RunRequest{Id: id, Action: action, Node: r.nodes[r.addresses[0]], Pod: pod, Deadline: timestamppb.New(began.Add(timeout))}
 	for _, pid := range pids {
 		request.Pids = append(request.Pids, int32(pid))
 	}
@@ -234,7 +251,7 @@ func (r *remote) list(c *cobra.Command, asJSON bool) error {
 	defer cancel()
 	var all []*agentpb.Process
 	for _, address := range r.addresses {
-		client, err := agent.Dial(address, r.name, r.files)
+		client, err := r.dial(address)
 		if err != nil {
 			return badUsage(c, "%v", err)
 		}

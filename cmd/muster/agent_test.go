@@ -4,16 +4,20 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/muster-sched/muster/agent"
 	"github.com/muster-sched/muster/gpu/gputest"
+	"github.com/muster-sched/muster/internal/fakeapi"
 )
 
 // A user makes certificates, and lists, pauses and resumes a pod's processes at an agent.
@@ -100,35 +104,32 @@ func TestPauseAtAgent(t *testing.T) {
 	}
 }
 
-// Ranks at the agents of two nodes are paused as one: while one waits for the other in
-// a collective neither is, and both go on.
-func TestPauseAtSeveralAgents(t *testing.T) {
+// ranks are two programs, rank-0 and rank-1, each on a node of its own with an agent.
+type ranks struct {
+	dir       string
+	programs  []*gputest.Program
+	sums      []string
+	addresses []string // of the agents
+	flags     string   // for the client's certificates
+}
+
+func startRanks(t *testing.T) *ranks {
+	t.Helper()
 	n := gputest.NewNode(t, 64)
-	dir := t.TempDir()
-	muster := func(code int, line string) string {
-		t.Helper()
-		var out, problem strings.Builder
-		if got := run(strings.Fields(line), strings.NewReader(""), &out, &problem); got != code {
-			t.Fatalf("muster %s: exit code %d; expected %d\n%s%s", line, got, code, out.String(), problem.String())
-		}
-		return out.String() + problem.String()
-	}
-	file := func(name string) string { return filepath.Join(dir, name) }
-	certs := func(name string) string { return filepath.Join(dir, "certs", name) }
-	muster(0, "agent certificates --out "+file("certs")+" --host 127.0.0.1")
-	at := " --job j --pod rank-0 --pod rank-1 --tls-cert " + certs("client.crt") + " --tls-key " + certs("client.key") + " --tls-ca " + certs("ca.crt") + " --state " + file("j.json")
-	var programs []*gputest.Program
-	var sums []string
+	r := &ranks{dir: t.TempDir()}
+	certs := filepath.Join(r.dir, "certs")
+	r.muster(t, 0, "agent certificates --out "+certs+" --host 127.0.0.1")
+	r.flags = " --tls-cert " + filepath.Join(certs, "client.crt") + " --tls-key " + filepath.Join(certs, "client.key") + " --tls-ca " + filepath.Join(certs, "ca.crt")
 	for _, rank := range []string{"rank-0", "rank-1"} {
-		root := file("node-of-" + rank)
+		root := filepath.Join(r.dir, "node-of-"+rank)
 		n.Dir = filepath.Join(root, rank)
 		if err := os.MkdirAll(n.Dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
 		p := n.Start(t)
 		p.Do("alloc %d", 4<<20)
-		programs, sums = append(programs, p), append(sums, p.Do("sum 0 %d", 4<<20))
-		a, err := agent.Open(agent.Options{Node: rank, StateDir: file("state-" + rank), GPUDir: root, Log: slog.New(slog.DiscardHandler)})
+		r.programs, r.sums = append(r.programs, p), append(r.sums, p.Do("sum 0 %d", 4<<20))
+		a, err := agent.Open(agent.Options{Node: "node-of-" + rank, StateDir: filepath.Join(r.dir, "state-"+rank), GPUDir: root, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,37 +140,142 @@ func TestPauseAtSeveralAgents(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error)
 		go func() {
-			done <- a.Serve(ctx, l, agent.TLS{Cert: certs("agent.crt"), Key: certs("agent.key"), CA: certs("ca.crt")}, []string{"muster"})
+			done <- a.Serve(ctx, l, agent.TLS{Cert: filepath.Join(certs, "agent.crt"), Key: filepath.Join(certs, "agent.key"), CA: filepath.Join(certs, "ca.crt")}, []string{"muster"})
 		}()
 		t.Cleanup(func() { cancel(); <-done; a.Close() })
-		at += " --agent " + l.Addr().String()
+		r.addresses = append(r.addresses, l.Addr().String())
 	}
+	return r
+}
+
+// muster runs a command, and returns what it wrote.
+func (r *ranks) muster(t *testing.T, code int, line string) string {
+	t.Helper()
+	var out, problem strings.Builder
+	if got := run(strings.Fields(line), strings.NewReader(""), &out, &problem); got != code {
+		t.Fatalf("muster %s: exit code %d; expected %d\n%s%s", line, got, code, out.String(), problem.String())
+	}
+	return out.String() + problem.String()
+}
+
+// same fails if the programs do not compute what they did before.
+func (r *ranks) same(t *testing.T) {
+	t.Helper()
+	for i, p := range r.programs {
+		if got := p.Do("sum 0 %d", 4<<20); got != r.sums[i] {
+			t.Errorf("rank %d: %s before, %s after", i, r.sums[i], got)
+		}
+	}
+}
+
+// Ranks at the agents of two nodes are paused as one: while one waits for the other in
+// a collective neither is, and both go on.
+func TestPauseAtSeveralAgents(t *testing.T) {
+	r := startRanks(t)
+	at := " --job j --pod rank-0 --pod rank-1" + r.flags + " --state " + filepath.Join(r.dir, "j.json") + " --agent " + strings.Join(r.addresses, " --agent ")
 	for range 2 {
-		if got := muster(0, "pause --timeout 1m"+at); strings.Count(got, "  Saved  ") != 2 {
+		if got := r.muster(t, 0, "pause --timeout 1m"+at); strings.Count(got, "  Saved  ") != 2 {
 			t.Error(got)
 		}
 	}
-	if got := muster(0, "resume"+at); strings.Count(got, "  Running  ") != 2 {
+	if got := r.muster(t, 0, "resume"+at); strings.Count(got, "  Running  ") != 2 {
 		t.Error(got)
 	}
-	counter := file("counter")
+	counter := filepath.Join(r.dir, "counter")
 	if err := os.WriteFile(counter, make([]byte, 4096), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	programs[0].Send("meet %s 2 1", counter)
+	r.programs[0].Send("meet %s 2 1", counter)
 	for arrived := false; !arrived; {
 		text, _ := os.ReadFile(counter)
 		arrived = text[0] == 1
 	}
-	if got := muster(1, "pause --retries 0 --timeout 1s"+at); !strings.Contains(got, "cannot be paused (1 tries; all processes go on)") {
+	if got := r.muster(t, 1, "pause --retries 0 --timeout 1s"+at); !strings.Contains(got, "cannot be paused (1 tries; all processes go on)") {
 		t.Error(got)
 	}
-	programs[1].Send("meet %s 2 1", counter)
-	programs[0].Line()
-	programs[1].Line()
-	for i, p := range programs {
-		if got := p.Do("sum 0 %d", 4<<20); got != sums[i] {
-			t.Errorf("rank %d: %s before, %s after", i, sums[i], got)
+	r.programs[1].Send("meet %s 2 1", counter)
+	r.programs[0].Line()
+	r.programs[1].Line()
+	r.same(t)
+}
+
+// A user pauses a job of the cluster by its name, and one pod of it.
+func TestPauseJob(t *testing.T) {
+	r := startRanks(t)
+	t.Chdir(r.dir)
+	var objects strings.Builder
+	for i, address := range r.addresses {
+		fmt.Fprintf(&objects, `apiVersion: v1
+kind: Node
+metadata: {name: node-of-rank-%[1]d, annotations: {muster.sh/agent: "%[2]s"}}
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: train-%[1]d
+  namespace: team-a
+  uid: rank-%[1]d
+  creationTimestamp: ago(1h)
+  ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u1, controller: true}]
+spec: {schedulerName: muster, nodeName: node-of-rank-%[1]d, containers: [{name: main}]}
+status: {phase: Running, containerStatuses: [{name: main, state: {running: {}}}]}
+---
+`, i, address)
+	}
+	for name, status := range map[string]string{
+		"waits":  "status: {phase: Pending}",
+		"paused": "status: {phase: Running, containerStatuses: [{name: main, state: {running: {}}}], conditions: [{type: muster.sh/Paused, status: \"True\", reason: Paused, message: for team-b/job/urgent}]}",
+	} {
+		node := "node-of-rank-0"
+		if name == "waits" {
+			node = `""`
+		}
+		fmt.Fprintf(&objects, `apiVersion: v1
+kind: Pod
+metadata: {name: %[1]s, namespace: team-a, uid: %[1]s, creationTimestamp: ago(1h)}
+spec: {schedulerName: muster, nodeName: %[2]s, containers: [{name: main}]}
+%[3]s
+---
+`, name, node, status)
+	}
+	fake, err := fakeapi.New(strings.TrimSuffix(objects.String(), "---\n"), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(fake)
+	defer server.Close()
+	config := filepath.Join(r.dir, "kubeconfig")
+	if err := os.WriteFile(config, []byte(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u, namespace: team-a}}],
+clusters: [{name: c, cluster: {server: "`+server.URL+`"}}], users: [{name: u, user: {}}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flags := " --agent-name 127.0.0.1 --kubeconfig " + config + r.flags
+	if got := r.muster(t, 0, "pause train --timeout 1m"+flags); strings.Count(got, "  Saved  ") != 2 {
+		t.Error(got)
+	}
+	if _, err := os.Stat("team-a-job-train.pause.json"); err != nil {
+		t.Error(err)
+	}
+	if got := r.muster(t, 0, "resume team-a/job/train"+flags); strings.Count(got, "  Running  ") != 2 {
+		t.Error(got)
+	}
+	r.same(t)
+	if got := r.muster(t, 0, "pause train-1"+flags); !strings.Contains(got, "rank-1") || strings.Contains(got, "rank-0") {
+		t.Error(got)
+	}
+	r.muster(t, 0, "resume train-1"+flags)
+	r.same(t)
+	for _, c := range []struct {
+		code       int
+		line, want string
+	}{
+		{1, "pause waits", "pod waits of pod/waits does not run; muster explain pod/waits says why"},
+		{1, "resume paused", "pod paused is paused by the scheduler, which lets it go on"},
+		{1, "pause trian", `namespace team-a has no job or pod "trian"`},
+		{2, "pause train-1 --job j", "--job: it is for jobs of several pods, and train-1 has one"},
+	} {
+		if got := r.muster(t, c.code, c.line+flags); !strings.Contains(got, c.want) || strings.Count(got, "\n") != 1 {
+			t.Errorf("muster %s: %s; expected %q", c.line, got, c.want)
 		}
 	}
 }

@@ -66,7 +66,7 @@ func (r *remote) members(ctx context.Context, c *cobra.Command) ([]*agent.Member
 	}
 	found := map[string]bool{}
 	for _, address := range r.addresses {
-		client, err := agent.Dial(address, r.name, r.files)
+		client, err := r.dial(address)
 		if err != nil {
 			return nil, done, badUsage(c, "%v", err)
 		}

@@ -34,7 +34,7 @@ func newPause() *cobra.Command {
 		at           remote
 	)
 	c := &cobra.Command{
-		Use:   "pause {PID... | --list | --agent HOST:PORT}",
+		Use:   "pause {PID... | JOB | --list | --agent HOST:PORT}",
 		Short: "Pause processes that use a GPU, and free its memory",
 		Long: `Pause stops the GPU work of processes of this machine, copies the GPU memory that
 they use to files, and releases it. The processes stay, and so do their addresses:
@@ -47,25 +47,24 @@ lets all go on, and tries again.
 
 With --agent the agent of another node (muster agent) does it, to all processes of the
 pod or to those named; --timeout then bounds all tries. With several agents the
-processes of all nodes are one job: all are paused, or all go on.`,
+processes of all nodes are one job: all are paused, or all go on.
+
+JOB is a job of the Kubernetes cluster, or a pod of it, as for muster explain: the agents
+of its pods' nodes pause all of its processes as one. It keeps its GPUs.`,
 		Example: `  LD_LIBRARY_PATH=$PWD/bin/gpu MUSTER_GPU_DIR=/run/muster/gpu python train.py &
   muster pause --list
   muster pause 4711
   muster pause $(pgrep -f train.py) --timeout 30s
   muster resume 4711
+  muster pause train-7b -n team-a --tls-cert client.crt --tls-key client.key --tls-ca ca.crt
   muster pause --agent node-1:9440 --pod 5d1f… --timeout 2m --tls-cert client.crt --tls-key client.key --tls-ca ca.crt`,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := at.misused(c, list, args); err != nil {
+			args, err := at.find(c, list, args)
+			if err != nil {
 				return err
 			}
 			if list {
-				if len(args) > 0 {
-					return badUsage(c, "--list: expected no PID with it; found %s", args[0])
-				}
-				if at.used() {
-					return at.list(c, asJSON)
-				}
-				return listProcesses(c, &checkpoint.Shim{Dir: dir, Lease: pauseLease}, asJSON)
+				return listPausable(c, &at, dir, args, asJSON)
 			}
 			pids, err := processes(c, args, at.used())
 			if err != nil {
@@ -113,7 +112,7 @@ func newResume() *cobra.Command {
 		at      remote
 	)
 	c := &cobra.Command{
-		Use:   "resume {PID... | --agent HOST:PORT}",
+		Use:   "resume {PID... | JOB | --agent HOST:PORT}",
 		Short: "Continue paused processes",
 		Long: `Resume gives paused processes their GPU memory back, at the same addresses, and
 continues them. Where the GPU has too little free memory for one of them, all stay
@@ -121,11 +120,15 @@ paused. The saved memory is compared with its checksums first: damaged memory ne
 reaches the GPU.
 
 With --agent the agent of another node (muster agent) does it, to all processes of the
-pod or to those named. With several agents all go on, or all stay paused.`,
+pod or to those named. With several agents all go on, or all stay paused. So do the
+processes of JOB, a job of the Kubernetes cluster in the kubeconfig, or a pod of it,
+that muster pause has paused.`,
 		Example: `  muster resume 4711
-  muster resume 4711 4712 --timeout 1m`,
+  muster resume 4711 4712 --timeout 1m
+  muster resume train-7b -n team-a --tls-cert client.crt --tls-key client.key --tls-ca ca.crt`,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := at.misused(c, false, args); err != nil {
+			args, err := at.find(c, false, args)
+			if err != nil {
 				return err
 			}
 			pids, err := processes(c, args, at.used())
@@ -227,6 +230,17 @@ func pauseError(dir string, err error) error {
 		return fmt.Errorf("%w; name all ranks of the job, or use a longer --timeout", err)
 	}
 	return err
+}
+
+// listPausable is pause --list.
+func listPausable(c *cobra.Command, at *remote, dir string, args []string, asJSON bool) error {
+	if len(args) > 0 {
+		return badUsage(c, "--list: expected no PID with it; found %s", args[0])
+	}
+	if at.used() {
+		return at.list(c, asJSON)
+	}
+	return listProcesses(c, &checkpoint.Shim{Dir: dir, Lease: pauseLease}, asJSON)
 }
 
 func listProcesses(c *cobra.Command, backend *checkpoint.Shim, asJSON bool) error {

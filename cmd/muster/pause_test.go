@@ -101,7 +101,11 @@ func TestPauseOfWhatCannotBePaused(t *testing.T) {
 		want string
 	}{
 		{"pause", 2, "expected a PID"},
-		{"pause x", 2, `expected the ID of a process, such as 4711; found "x"`},
+		{"pause 7 x", 2, `expected the ID of a process, such as 4711; found "x"`},
+		{"pause x", 2, "--tls-cert: expected a file"},
+		{"pause x --agent a:1", 2, "--agent: it does not go with a JOB of the cluster; found x"},
+		{"resume x --agent-port 0", 2, "--agent-port: expected a number from 1 to 65535; found 0"},
+		{"resume 7 -n team-a", 2, "--namespace: expected one JOB of the cluster with it"},
 		{"pause -- -3", 2, `found "-3"`},
 		{"pause 7 7", 2, "found 7 twice"},
 		{"pause 7 --timeout 0", 2, "--timeout: expected more than 0"},

@@ -69,15 +69,16 @@ func (n *Network) dial(ctx context.Context, name string) (*agent.Client, error) 
 	if err != nil {
 		return nil, err
 	}
-	address, err := n.address(node)
+	address, err := Address(node, n.Port)
 	if err != nil {
 		return nil, err
 	}
 	return agent.Dial(address, cmp.Or(n.Name, name), n.TLS)
 }
 
-// address is where the agent of a node listens.
-func (n *Network) address(node *v1.Node) (string, error) {
+// Address is where the agent of a node listens, HOST:PORT: what the node's annotation [v1alpha1.AgentAnnotation] says, or else the port at its
+// internal address.
+func Address(node *v1.Node, port int) (string, error) {
 	if at := node.Annotations[v1alpha1.AgentAnnotation]; at != "" {
 		if _, _, err := net.SplitHostPort(at); err != nil {
 			return "", fmt.Errorf("node %s: %s: expected HOST:PORT; found %q", node.Name, v1alpha1.AgentAnnotation, at)
@@ -86,7 +87,7 @@ func (n *Network) address(node *v1.Node) (string, error) {
 	}
 	for _, a := range node.Status.Addresses {
 		if a.Type == v1.NodeInternalIP {
-			return net.JoinHostPort(a.Address, strconv.Itoa(n.Port)), nil
+			return net.JoinHostPort(a.Address, strconv.Itoa(port)), nil
 		}
 	}
 	return "", fmt.Errorf("node %s has no internal address, and no annotation %s", node.Name, v1alpha1.AgentAnnotation)
