@@ -38,6 +38,10 @@ type Ledger struct {
 	// divisions and excesses count what it did: see Divisions and Excesses.
 	divided             map[string]Milli
 	divisions, excesses uint64
+	// lastDivision is how it divided GPUs last; nil if what it depends on beside requests and capacity has changed since. requests
+	// counts changes of what is requested.
+	lastDivision *division
+	requests     uint64
 	// unowned is what the top of the tree has to lend beside what queues lend, by account; lent is the
 	// capacity of which it is a part, nil if queues have changed since. See LendUnowned.
 	unowned, lent map[string]Milli
@@ -68,7 +72,9 @@ type Queue struct {
 	// resourceShares and ownResourceShares are the same of resources.
 	resourceShares, ownResourceShares []Share
 	// gains counts how often Divide found that it, or its own jobs, are owed more of a model than before.
-	gains       uint64
+	gains uint64
+	// changed is Ledger.requests when its own jobs, or those of a queue below it, requested more or less last.
+	changed uint64
 	governs     map[string]governed // see governing
 	recalled    recalled
 	owners      map[string]*Queue // see Owner
@@ -164,7 +170,7 @@ func (l *Ledger) Set(spec QueueSpec) error {
 		l.list(&q.QueueSpec, -1)
 		l.bound(q, -1)
 	}
-	l.divided, l.lent = nil, nil
+	l.divided, l.lent, l.lastDivision = nil, nil, nil
 	l.bookings++
 	q.QueueSpec, q.parent = spec, parent
 	l.bound(q, 1)
@@ -288,7 +294,7 @@ func (l *Ledger) Remove(name string) error {
 
 // rebuild derives all accounts from the queues and what their jobs use.
 func (l *Ledger) rebuild() {
-	l.divided, l.lent, l.unowned = nil, nil, nil
+	l.divided, l.lent, l.unowned, l.lastDivision = nil, nil, nil, nil
 	l.bookings++
 	l.root.reset()
 	// 1. What the queues own and lend.

@@ -45,11 +45,15 @@ func (q *Queue) Request(models []string, gpu Milli) {
 func (q *Queue) RequestOf(account string, amount Milli) {
 	q.requested[account] += amount
 	q.ledger.divided = nil
+	q.ledger.requests++
+	for up := q; up != nil; up = up.parent {
+		up.changed = q.ledger.requests
+	}
 }
 
 // Divide divides what the cluster has of each GPU model, and of each resource that any queue lists, among the queues that request it. It costs
 // O(queues x models), and O(queues x log queues) for each model, if anything has changed since the
-// last call.
+// last call; of GPUs, if no more than requests have changed, that for the queues below those only that request or are owed something else.
 //
 // At each level of the tree, every queue first gets what its quota covers of its request. What is
 // left goes to those that request more: first to those of the highest priority, until they have all
@@ -82,7 +86,14 @@ func (l *Ledger) Divide(capacity map[string]Milli) {
 		}
 		d.capacity = append(d.capacity, max(0, left))
 	}
-	root := d.claimOf(l.root)
+	if last := l.lastDivision; last != nil && slices.Equal(last.models, d.models) && slices.Equal(last.capacity, d.capacity) {
+		d = *last
+	} else {
+		d.root = d.newClaim(l.root)
+	}
+	root := &d.root
+	d.sum(root)
+	d.requests, l.lastDivision = l.requests, &d
 	copy(root.fair, d.capacity)
 	if l.lent == nil {
 		for i, owned := range d.covered(root.fair, root.quota, root.quotaOfAll) {
@@ -91,7 +102,7 @@ func (l *Ledger) Divide(capacity map[string]Milli) {
 			}
 		}
 	}
-	d.divide(&root)
+	d.divide(root)
 	for _, r := range l.resources {
 		l.divideResource(r, capacity[r])
 	}
@@ -107,7 +118,8 @@ func (l *Ledger) divideResource(r string, capacity Milli) {
 		capacity -= q.pinned[Foreign].of(r)
 	}
 	d.capacity = []Milli{max(0, capacity)}
-	root := d.claimOf(l.root)
+	root := d.newClaim(l.root)
+	d.sum(&root)
 	copy(root.fair, d.capacity)
 	if l.lent == nil {
 		root.fair = d.covered(d.capacity, root.quota, 0) // what no queue owns cannot be used
@@ -195,11 +207,16 @@ func (q *Queue) Claim(model string) Milli { return q.ownShare(model).Claim() }
 // ClaimRoom returns how much more of a model the queue's own jobs may use until they have their
 // [Queue.Claim], and each queue above, up to those below top, with all below it, has its own. It costs O(depth).
 func (q *Queue) ClaimRoom(model string, top *Queue) Milli {
+	if top == q {
+		return q.recall(model, claimRoom, func() Milli {
+			if !q.divides(model) {
+				return Unlimited
+			}
+			return q.Claim(model) - q.held(model)
+		})
+	}
 	if !q.divides(model) {
 		return Unlimited
-	}
-	if top == q {
-		return q.recall(model, claimRoom, func() Milli { return q.Claim(model) - q.held(model) })
 	}
 	room := q.Claim(model) - q.held(model)
 	for up := q; up != top && up.parent != nil; up = up.parent {
@@ -278,6 +295,9 @@ type division struct {
 	// resource.
 	unit     Milli
 	resource bool
+	// root is what all queues claim, and requests is Ledger.requests when that was summed up; 0 if it was not.
+	root     claim
+	requests uint64
 }
 
 // claim is what a queue and all below it claim of what is divided at its level, or what the own
@@ -301,19 +321,43 @@ type claim struct {
 	fair, rounded []Milli
 	lost          Milli // what rounding took of the model that is divided now
 	below         []claim
+	// divided is what of it was divided among those below last; nil if nothing was, or they claim something else now.
+	divided []Milli
 }
 
+// newClaim returns what a queue and all below it claim, before that is summed up.
 func (d *division) newClaim(q *Queue) claim {
+	c := d.emptyClaim(q)
+	if len(q.children) > 0 {
+		own := d.emptyClaim(q)
+		own.queue, own.priority = nil, 0
+		c.below = append(make([]claim, 0, 1+len(q.children)), own)
+	}
+	for _, child := range q.children {
+		b := d.newClaim(child)
+		b.order = len(c.below)
+		c.below = append(c.below, b)
+	}
+	return c
+}
+
+func (d *division) emptyClaim(q *Queue) claim {
 	n := len(d.models)
 	all := make([]Milli, 6*n)
 	cut := func() (part []Milli) { part, all = all[:n:n], all[n:]; return part }
 	return claim{queue: q, weight: q.Weight, priority: q.Priority, quota: cut(), requested: cut(), nominal: cut(), kept: cut(), fair: cut(), rounded: cut()}
 }
 
-// claimOf sums up what a queue and all below it claim.
-func (d *division) claimOf(q *Queue) claim {
-	c := d.newClaim(q)
+// sum sums up what a queue and all below it claim, as far as any of them requests something else than last time.
+func (d *division) sum(c *claim) {
+	q := c.queue
+	if d.requests > 0 && q.changed <= d.requests {
+		return
+	}
+	c.divided = nil
+
 	// 1. Own jobs. Beside queues below they claim as one of those would that owns what this one does.
+	clear(c.requested)
 	d.requestedOf(q, c.requested)
 	for i, model := range d.models {
 		c.quota[i], _ = q.Nominal(model)
@@ -321,22 +365,19 @@ func (d *division) claimOf(q *Queue) claim {
 	if !d.resource {
 		c.quotaOfAll, _ = q.Nominal(AnyModel)
 	}
-	if len(q.children) > 0 {
-		own := d.newClaim(q)
-		own.queue, own.priority = nil, 0
+	if len(c.below) > 0 {
+		own := &c.below[0]
 		copy(own.requested, c.requested)
 		copy(own.nominal, d.covered(own.requested, c.quota, c.quotaOfAll))
-		c.below = append(make([]claim, 0, 1+len(q.children)), own)
 	}
-	for _, child := range q.children {
-		b := d.claimOf(child)
-		b.order = len(c.below)
+	for k := 1; k < len(c.below); k++ {
+		b := &c.below[k]
+		d.sum(b)
 		for i := range d.models {
 			c.requested[i] = cluster.Plus(c.requested[i], b.requested[i])
 			c.quota[i] += b.quota[i]
 		}
 		c.quotaOfAll += b.quotaOfAll
-		c.below = append(c.below, b)
 	}
 
 	// 2. Limits, and what stays with the queue.
@@ -359,7 +400,6 @@ func (d *division) claimOf(q *Queue) claim {
 		}
 		c.nominal[i] = min(max(below, part), c.requested[i])
 	}
-	return c
 }
 
 // covered returns the part of what is requested that quotas cover.
@@ -419,9 +459,10 @@ func (a *account) limit(own Milli) Milli {
 
 // divide gives the queues below, and own jobs, their parts of what the claim is owed.
 func (d *division) divide(c *claim) {
-	if len(c.below) == 0 {
-		return
+	if len(c.below) == 0 || c.divided != nil && slices.Equal(c.divided, c.fair) {
+		return // those below have it already
 	}
+	c.divided = append(c.divided[:0], c.fair...)
 	// 1. What quota covers, and what is left for the others.
 	left := slices.Clone(c.fair)
 	total, reserved := Milli(0), Milli(0)
@@ -433,7 +474,7 @@ func (d *division) divide(c *claim) {
 		scaleTo(nominal, left[i], d.unit) // the cluster may have less than its queues own
 		for k := range c.below {
 			b := &c.below[k]
-			b.fair[i] = nominal[k]
+			b.fair[i], b.rounded[i] = nominal[k], 0
 			left[i] -= max(nominal[k], b.kept[i])
 		}
 		left[i] = max(0, left[i])

@@ -377,6 +377,66 @@ func TestSharesAddUp(t *testing.T) {
 	})
 }
 
+// What is divided again where requests have changed is what is divided if all is summed up again, and so are the counts of changes.
+func TestDividedAgain(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		once, again := NewLedger(), NewLedger()
+		both := func(do func(*Ledger)) { do(once); do(again) }
+		limit := rapid.SampledFrom([]Milli{Unlimited, Unlimited, 0, 1000, 3000})
+		n := rapid.IntRange(2, 9).Draw(t, "queues")
+		set := func(i int) {
+			q := QueueSpec{Name: fmt.Sprint("q", i), Weight: int64(rapid.IntRange(0, 3).Draw(t, "weight")), Priority: int32(rapid.IntRange(0, 1).Draw(t, "priority"))}
+			if i > 0 {
+				q.Parent = rapid.SampledFrom([]string{"", "q0", fmt.Sprint("q", i/2)}).Draw(t, "parent")
+			}
+			for _, m := range []string{"A", "B", AnyModel}[:rapid.IntRange(0, 3).Draw(t, "quotas")] {
+				q.Quota = append(q.Quota, Quota{m, Milli(rapid.IntRange(0, 4000).Draw(t, "nominal")), limit.Draw(t, "borrow"), limit.Draw(t, "lend")})
+			}
+			if once.Set(q) == nil {
+				if err := again.Set(q); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for i := range n {
+			set(i)
+		}
+		capacity, requested := map[string]Milli{"A": 12000, "B": 5000}, map[string]Milli{}
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			i := rapid.IntRange(0, n-1).Draw(t, "queue")
+			name, amount := fmt.Sprint("q", i), Milli(rapid.IntRange(-1000, 3000).Draw(t, "amount"))
+			models := rapid.SampledFrom([][]string{{"A"}, {"B"}, {"A", "B"}, nil}).Draw(t, "models")
+			switch rapid.IntRange(0, 9).Draw(t, "what") {
+			case 0:
+				set(i)
+			case 1:
+				capacity["B"] = max(0, capacity["B"]+amount)
+			case 2:
+				lent := map[string]Milli{"A": 12000, "B": capacity["B"], AnyModel: 12000 + capacity["B"]}
+				both(func(l *Ledger) { l.LendUnowned(lent) })
+			case 3:
+				both(func(l *Ledger) { l.byName[name].Add("A", amount) })
+			default:
+				of := fmt.Sprint(name, models)
+				amount = max(amount, -requested[of])
+				requested[of] += amount
+				both(func(l *Ledger) { l.byName[name].Request(models, amount) })
+			}
+			again.lastDivision = nil
+			both(func(l *Ledger) { l.Divide(capacity) })
+			if once.Excesses() != again.Excesses() {
+				t.Fatalf("%d excesses are counted, expected %d", once.Excesses(), again.Excesses())
+			}
+			for name, q := range once.byName {
+				of := again.byName[name]
+				if !slices.Equal(q.shares, of.shares) || !slices.Equal(q.ownShares, of.ownShares) || q.gains != of.gains {
+					t.Fatalf("%s is owed %v, own jobs %v after %d gains; expected %v, %v, %d", name, q.shares, q.ownShares, q.gains, of.shares, of.ownShares, of.gains)
+				}
+			}
+		}
+	})
+}
+
 // BenchmarkShares divides four models among queues that all request two of them.
 func BenchmarkShares(b *testing.B) {
 	for _, queues := range []int{10, 100, 1000} {

@@ -16,7 +16,7 @@ func (l *Ledger) LendUnowned(capacity map[string]Milli) (more bool) {
 	if l.lent != nil && maps.Equal(l.lent, capacity) {
 		return false
 	}
-	l.lent, l.divided = maps.Clone(capacity), nil
+	l.lent, l.divided, l.lastDivision = maps.Clone(capacity), nil, nil
 	l.bookings++
 	unowned := make(map[string]Milli, len(l.root.accounts))
 	for name, a := range l.root.accounts {
