@@ -363,8 +363,10 @@ func (p *Pool) PartSlots(part Milli) int {
 
 func slots(counts []int32, gpus int) int {
 	n := 0
-	for f := gpus; f < len(counts); f++ {
-		n += int(counts[f]) * (f / gpus)
+	for f, each := gpus, 1; f < len(counts); each++ { // without divisions: a pass asks this of every class
+		for end := min(f+gpus, len(counts)); f < end; f++ {
+			n += int(counts[f]) * each
+		}
 	}
 	return n
 }
