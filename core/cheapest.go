@@ -79,9 +79,9 @@ func (pl *planner) lookAhead(s *search, c preemptor) {
 	a.leads = heap[lead]{items: a.leads.items[:0], moved: func(lead, int) {}, less: func(a, b lead) bool { return a.before(&b) }}
 	a.looked = heap[victim]{items: a.looked.items[:0], moved: func(victim, int) {}, less: func(a, b victim) bool { return a.cheaper(&b) < 0 }}
 	cohort := pl.entitlement.cohortAt(c.queue)
-	for p := range pl.leavers(c) {
-		switch of := pl.jobs.evictable[p.Job]; {
-		case of == unevictable:
+	for of, p := range pl.leavers(c) {
+		switch {
+		case p.follows:
 		case !pl.isYoung(p, c.now):
 			a.leads.items = append(a.leads.items, pl.leadTo(p, of, cohort, &c))
 		case cluster.Plus(p.since, pl.policy.Preempt.MinRuntime) < s.due:

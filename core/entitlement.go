@@ -70,7 +70,7 @@ type cohort struct {
 	// but the strongest, in their order; the running pods of all units by cover (see reclaimable.go).
 	lists  struct{ byTenant, units, pods bool }
 	listed [byNominal][]int32
-	pods   [byNominal + 1][]coveredPod
+	pods   [byNominal + 1][]coveredPods
 }
 
 // holding is what gets quota as one: the minimum of a running gang, or one other pod.

@@ -3,12 +3,19 @@ package core
 import (
 	"iter"
 	"math/bits"
+	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
 )
 
 // This file lists the running pods by what covers them, under [Queueing.FairShare], and says for which jobs no search
 // among them can make room, without one: of a thousand such pods, each on a node of its own, none frees a whole node.
+
+// coveredPods are the running pods with a cover of jobs of one precedence that may be evicted.
+type coveredPods struct {
+	of   precedence
+	pods []coveredPod
+}
 
 // coveredPod is a running pod as a search sees it first: of thousands that are listed, most need no other look.
 type coveredPod struct {
@@ -18,20 +25,22 @@ type coveredPod struct {
 	since  Time // when it started, or its gang, with which it may leave
 	// protected says that it may have to run for longer than since then and the minimum time that the policy says for all.
 	protected bool
-	class     Class
+	// follows says that it leaves only with its gang, and that a search finds the gang by a pod before it.
+	follows bool
 	// devices are how many it would free; one that pods share counts for each of them.
 	devices uint8
 	cover   cover
-	// gpu is the part of its GPU that is divided among queues. loses is the part of which the work since then, or
-	// since the last checkpoint, is lost when it leaves; 0 if that is not said so simply.
+	// gpu is the part of its GPU, or of that of the minimum of its gang on one model, that is divided among queues. loses is
+	// the part of which the work since then, or since the last checkpoint, is lost when it leaves, or its gang, without which it
+	// does not; 0 if that is not said so simply.
 	gpu, loses        Milli
 	checkpoint, saved Time
 	seq               uint64 // of its job
 }
 
-// listedPods returns the running pods of a cohort with a cover, in no order. After entitlement.shareOut, they are
-// listed when they are asked for first.
-func (c *entitlement) listedPods(k *cohort, of cover) []coveredPod {
+// listedPods returns the running pods of a cohort with a cover that may be evicted, by precedence, in no order. After
+// entitlement.shareOut, they are listed when they are asked for first.
+func (c *entitlement) listedPods(k *cohort, of cover) []coveredPods {
 	if !k.lists.pods {
 		k.lists.pods = true
 		c.listPods(k)
@@ -39,37 +48,76 @@ func (c *entitlement) listedPods(k *cohort, of cover) []coveredPod {
 	return k.pods[of]
 }
 
-// listPods lists the running pods of a cohort.
+// listPods lists the running pods of a cohort that may be evicted.
 func (c *entitlement) listPods(k *cohort) {
 	for of := range k.pods {
-		k.pods[of] = k.pods[of][:0]
+		for n := range k.pods[of] {
+			k.pods[of][n].pods = k.pods[of][n].pods[:0]
+		}
 	}
 	for n := range k.units {
 		u := &k.units[n]
+		precedence := c.jobs.evictable[u.job.slot]
+		if precedence == unevictable {
+			continue
+		}
 		of := u.cover()
+		list := k.podsOf(of, precedence)
+		from := len(list.pods)
+		gpu, loses := c.together(u)
 		for i := range u.pods {
 			p := &u.job.pods[i]
 			if p.state != podRunning {
 				continue
 			}
-			since := p.started
-			if u.job.Gang {
-				since = min(since, u.job.started)
-			}
 			out := coveredPod{
-				Owner: cluster.Owner{Job: u.job.slot, Pod: int32(i)}, node: p.alloc.Node, tenant: u.tenant, since: since,
-				protected: u.job.MinRuntime > 0 || u.job.Gang && u.pod >= 0, class: u.job.Class, devices: uint8(bits.OnesCount64(p.alloc.GPUs)),
-				cover: of, checkpoint: u.job.Checkpoint, saved: u.job.saved, seq: u.job.key.seq,
+				Owner: cluster.Owner{Job: u.job.slot, Pod: int32(i)}, node: p.alloc.Node, tenant: u.tenant, since: p.started,
+				protected: u.job.MinRuntime > 0 || u.job.Gang && u.pod >= 0, devices: uint8(bits.OnesCount64(p.alloc.GPUs)),
+				cover: of, gpu: gpu, checkpoint: u.job.Checkpoint, saved: u.job.saved, seq: u.job.key.seq,
 			}
-			if len(u.uses) > 0 && c.ledger.LimitsGPUs() {
-				out.gpu = u.job.gpu(p)
+			if u.job.Gang {
+				out.since = min(p.started, u.job.started)
 			}
-			if (!u.job.Gang || p.started == u.job.started) && (c.policy.Preempt.MaxSuspended == 0 || u.job.Suspend.HostMemMiB == 0) {
-				out.loses = u.job.gpu(p)
+			if u.pod < 0 && out.since == u.job.started || u.pod >= 0 && (!u.job.Gang || p.started == u.job.started) {
+				out.loses = loses
 			}
-			k.pods[of] = append(k.pods[of], out)
+			out.follows = u.pod < 0 && len(list.pods) > from && c.followsIn(&list.pods[from], &out)
+			list.pods = append(list.pods, out)
 		}
 	}
+}
+
+// podsOf returns the list of the pods of a cohort with a cover and a precedence.
+func (k *cohort) podsOf(of cover, at precedence) *coveredPods {
+	n := slices.IndexFunc(k.pods[of], func(l coveredPods) bool { return l.of == at })
+	if n < 0 {
+		n = len(k.pods[of])
+		k.pods[of] = append(k.pods[of], coveredPods{of: at})
+	}
+	return &k.pods[of][n]
+}
+
+// together returns coveredPod.gpu for the pods of a unit, and coveredPod.loses if all of them started with their job.
+func (c *entitlement) together(u *holding) (gpu, loses Milli) {
+	resources := int32(c.dividedAs(0))
+	for _, d := range u.uses {
+		if d.account >= resources {
+			gpu = max(gpu, d.amount)
+		}
+	}
+	if c.policy.Preempt.MaxSuspended > 0 && u.job.Suspend.HostMemMiB > 0 {
+		return gpu, 0
+	}
+	_, loses = u.job.lost(0, int(u.pod))
+	return gpu, loses
+}
+
+// followsIn reports whether a search that looks at a pod of the minimum of a gang need not look at another one.
+func (c *entitlement) followsIn(first, p *coveredPod) bool {
+	a, b := c.state.Node(first.node), c.state.Node(p.node)
+	pods := c.jobs.slots[p.Job].pods
+	return first.since == p.since && pods[first.Pod].task == pods[p.Pod].task && a.PoolNumber() == b.PoolNumber() &&
+		c.state.Home(first.node) == first.node && c.state.Home(p.node) == p.node
 }
 
 // checkpointed notes that a job has saved its progress: its pods lose less.
@@ -82,26 +130,27 @@ func (c *entitlement) checkpointed(j *job) {
 // listed reports whether the pods that a job may evict are listed by what covers them. Leases ask for more than that.
 func (pl *planner) listed() bool { return pl.shares.count() && !pl.longTerm.repairing }
 
-// leavers yields the listed pods that may have to make room for the job, as far as what covers them and their
+// leavers yields the listed pods, with their precedence, that may have to make room for the job, as far as what covers them and their
 // precedence says: those of other queues that are covered less, and those that rank below it and are not covered more.
-func (pl *planner) leavers(c preemptor) iter.Seq[*coveredPod] {
+func (pl *planner) leavers(c preemptor) iter.Seq2[precedence, *coveredPod] {
 	reclaims := pl.mayReclaim(c)
 	own, some := pl.entitlement.numberIn[c.queue]
 	if !some {
 		own = -1
 	}
-	return func(yield func(*coveredPod) bool) {
+	return func(yield func(precedence, *coveredPod) bool) {
 		for n := range pl.entitlement.cohorts {
 			k := &pl.entitlement.cohorts[n]
 			for of := uncovered; of <= c.cover; of++ {
-				pods := pl.entitlement.listedPods(k, of)
-				for i := range pods {
-					p := &pods[i]
-					if p.class < c.Class || !(reclaims && of < c.cover && p.tenant != own) && !pl.mayYieldByRank(c, pl.jobs.evictable[p.Job]) {
+				for _, list := range pl.entitlement.listedPods(k, of) {
+					byRank := pl.mayYieldByRank(c, list.of)
+					if list.of.class < c.Class || !byRank && !(reclaims && of < c.cover) {
 						continue
 					}
-					if !yield(p) {
-						return
+					for i := range list.pods {
+						if p := &list.pods[i]; (byRank || p.tenant != own) && !yield(list.of, p) {
+							return
+						}
 					}
 				}
 			}
@@ -127,7 +176,7 @@ func (pl *planner) mayClear(c preemptor, of searchOf) bool {
 	nodes := pl.state.Nodes()
 	freed, now := cleared(pl.freed, nodes), cleared(pl.freedNow, nodes)
 	young := false
-	for p := range pl.leavers(c) {
+	for _, p := range pl.leavers(c) {
 		freed[p.node] += int32(p.devices)
 		if pl.isYoung(p, c.now) {
 			young = true
@@ -161,7 +210,10 @@ func (pl *planner) isYoung(p *coveredPod, now Time) bool {
 // gatherListed adds to a search on all nodes what may be evicted, from the list of pods by cover; or finds only when
 // the first one that is too young may be.
 func (pl *planner) gatherListed(s *search, c preemptor, onlyDue bool) {
-	for p := range pl.leavers(c) {
+	for _, p := range pl.leavers(c) {
+		if p.follows {
+			continue
+		}
 		if pl.isYoung(p, c.now) {
 			if cluster.Plus(p.since, pl.policy.Preempt.MinRuntime) >= s.due {
 				continue // it would change nothing
@@ -169,9 +221,7 @@ func (pl *planner) gatherListed(s *search, c preemptor, onlyDue bool) {
 		} else if onlyDue && !p.protected {
 			continue
 		}
-		if pl.jobs.evictable[p.Job] != unevictable {
-			pl.mayAddVictim(s, c, pl.jobs.slots[p.Job], int(p.Pod))
-		}
+		pl.mayAddVictim(s, c, pl.jobs.slots[p.Job], int(p.Pod))
 	}
 }
 
