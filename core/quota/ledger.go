@@ -74,8 +74,8 @@ type Queue struct {
 	// gains counts how often Divide found that it, or its own jobs, are owed more of a model than before.
 	gains uint64
 	// changed is Ledger.requests when its own jobs, or those of a queue below it, requested more or less last.
-	changed uint64
-	governs     map[string]governed // see governing
+	changed     uint64
+	governs     []*governed // see governed
 	recalled    recalled
 	owners      map[string]*Queue // see Owner
 	limits      []string          // see Limits
@@ -93,8 +93,13 @@ type Queue struct {
 // governed is the accounts against which a request for a model or resource counts. none says that
 // nothing of it is allowed.
 type governed struct {
+	model    string
 	accounts []string
 	none     bool
+	// By the places of accounts: the queue's own, its owner, nil if there is none, and that one's account.
+	uses   []*account
+	owners []*Queue
+	owned  []*account
 }
 
 // account is what a queue and those below it own, lend and use of one model, of
@@ -327,7 +332,7 @@ func (l *Ledger) rebuild() {
 
 // reset forgets the accounts of the queue and all below it.
 func (q *Queue) reset() {
-	q.accounts, q.governs, q.owners = map[string]*account{}, map[string]governed{}, map[string]*Queue{}
+	q.accounts, q.governs, q.owners = map[string]*account{}, q.governs[:0:0], map[string]*Queue{}
 	q.limits, q.knowsLimits = nil, false
 	if q.parent != nil {
 		q.depth = q.parent.depth + 1
@@ -389,16 +394,35 @@ func (q *Queue) settle() {
 // A resource counts against its account if this queue, or one above it, lists it. If none does, it
 // is not limited: a queue that divides GPUs among teams says nothing about their CPU.
 func (q *Queue) governing(model string) (accounts []string, none bool) {
-	if len(q.accounts) == 0 {
-		return nil, false
-	}
-	g, ok := q.governs[model]
-	if !ok {
-		g = q.findGoverning(model)
-		q.governs[model] = g
-	}
+	g := q.governed(model)
 	return g.accounts, g.none
 }
+
+// governed is governing, with the accounts themselves. There are few, so that to look at each costs less than a map.
+func (q *Queue) governed(model string) *governed {
+	if len(q.accounts) == 0 {
+		return &ungoverned
+	}
+	for _, g := range q.governs {
+		if g.model == model {
+			return g
+		}
+	}
+	g := q.findGoverning(model)
+	g.model = model
+	for _, m := range g.accounts {
+		o, owned := q.Owner(m), (*account)(nil)
+		if o != nil {
+			owned = o.accounts[m]
+		}
+		g.uses, g.owners, g.owned = append(g.uses, q.accounts[m]), append(g.owners, o), append(g.owned, owned)
+	}
+	q.governs = append(q.governs, &g)
+	return &g
+}
+
+// ungoverned is what limits nothing.
+var ungoverned = governed{}
 
 func (q *Queue) findGoverning(model string) (g governed) {
 	if _, ok := cluster.ResourceOf(model); ok {
@@ -468,13 +492,16 @@ func (l *Ledger) Limited() bool { return l.root.Limited() }
 // Room returns how much more of a model the queue's jobs may use now:
 // [Unlimited] if no quota limits them. It may be negative after a quota was cut.
 func (q *Queue) Room(model string) Milli {
-	accounts, none := q.governing(model)
-	if none {
+	g := q.governed(model)
+	if g.none {
 		return 0
 	}
 	room := Unlimited
-	for _, m := range accounts {
-		room = min(room, q.Available(m))
+	for i, a := range g.uses {
+		room = min(room, a.available())
+		if o := g.owners[i]; o != nil && o.Mode == Isolated {
+			room = min(room, g.owned[i].nominal-g.owned[i].counted)
+		}
 	}
 	return room
 }
@@ -705,14 +732,14 @@ func (q *Queue) RoomWithin(model string, depth int) Milli {
 
 func (q *Queue) roomWithin(model string, depth int) Milli {
 	room := q.NominalRoom(model)
-	accounts := q.Governing(model)
-	if len(accounts) == 0 {
+	g := q.governed(model)
+	if len(g.accounts) == 0 {
 		return room
 	}
-	for top := q.Owner(accounts[0]); top != nil && top.depth >= max(depth, 1); top = top.parent {
+	for top := g.owners[0]; top != nil && top.depth >= max(depth, 1); top = top.parent {
 		left := Unlimited
-		for _, m := range accounts {
-			left = min(left, q.accounts[m].availableIn(top.accounts[m]))
+		for i, m := range g.accounts {
+			left = min(left, g.uses[i].availableIn(top.accounts[m]))
 		}
 		room = max(room, left)
 	}
@@ -741,17 +768,15 @@ func (q *Queue) ProtectedLeft(model string) Milli {
 
 // leftOf returns what used leaves of the nominal quotas against which the queue's jobs count.
 func (q *Queue) leftOf(model string, used func(*account) Milli) Milli {
-	accounts, none := q.governing(model)
-	if none {
+	g := q.governed(model)
+	if g.none {
 		return 0
 	}
 	left := Unlimited
-	for _, m := range accounts {
-		o := q.Owner(m)
-		if o == nil {
+	for _, a := range g.owned {
+		if a == nil {
 			return 0
 		}
-		a := o.accounts[m]
 		left = min(left, a.nominal-used(a))
 	}
 	return left
