@@ -44,13 +44,41 @@ func (v *victim) precedes(l *lead) bool {
 // Invariant: victims of the search are the cheapest ones of all, in order, and cost less than what is ahead. Until the search is
 // complete, nothing but it uses planner.trial, and no unit of the entitlement changes.
 type ahead struct {
-	by     preemptor
-	leads  heap[lead]
+	by    preemptor
+	leads heap[lead]
+	// rest are leads that come after those, as their victims are spared or of higher precedence: the heap has none
+	// only if there is no rest.
+	rest   []lead
 	looked heap[victim]
 }
 
 // partial reports whether a search has not found all its victims yet.
 func (s *search) partial() bool { return len(s.ahead.leads.items)+len(s.ahead.looked.items) > 0 }
+
+// refill moves the first ones of the rest to the heap of leads if that is empty: those that are spared for the same and of the same
+// precedence.
+func (a *ahead) refill() {
+	if len(a.leads.items) > 0 || len(a.rest) == 0 {
+		return
+	}
+	level := func(l *lead) price { return price{spared: l.spared, precedence: l.precedence} }
+	first := level(&a.rest[0])
+	for i := range a.rest {
+		if l := level(&a.rest[i]); l.less(first) {
+			first = l
+		}
+	}
+	rest := a.rest[:0]
+	for _, l := range a.rest {
+		if level(&l) == first {
+			a.leads.items = append(a.leads.items, l)
+		} else {
+			rest = append(rest, l)
+		}
+	}
+	a.rest = rest
+	a.leads.order()
+}
 
 // mostLooked is how many running pods there are at most where a search looks at all that may be evicted: that serves alike jobs, too.
 const mostLooked = 8192
@@ -78,17 +106,18 @@ func (pl *planner) lookAhead(s *search, c preemptor) {
 	a.by = c
 	a.leads = heap[lead]{items: a.leads.items[:0], moved: func(lead, int) {}, less: func(a, b lead) bool { return a.before(&b) }}
 	a.looked = heap[victim]{items: a.looked.items[:0], moved: func(victim, int) {}, less: func(a, b victim) bool { return a.cheaper(&b) < 0 }}
+	a.rest = a.rest[:0]
 	cohort := pl.entitlement.cohortAt(c.queue)
 	for of, p := range pl.leavers(c) {
 		switch {
 		case p.follows:
 		case !pl.isYoung(p, c.now):
-			a.leads.items = append(a.leads.items, pl.leadTo(p, of, cohort, &c))
+			a.rest = append(a.rest, pl.leadTo(p, of, cohort, &c))
 		case cluster.Plus(p.since, pl.policy.Preempt.MinRuntime) < s.due:
 			pl.mayAddVictim(s, c, pl.jobs.slots[p.Job], int(p.Pod)) // it adds none, and says when it may
 		}
 	}
-	a.leads.order()
+	a.refill()
 	c.later.note(s.due)
 }
 
@@ -144,6 +173,7 @@ func (pl *planner) lookAtMore(s *search, most int) bool {
 		}
 		l := a.leads.items[0]
 		a.leads.remove(l, 0)
+		a.refill()
 		pl.lookAt(s, l.pod)
 	}
 	if !s.partial() {
@@ -156,7 +186,7 @@ func (pl *planner) lookAtMore(s *search, most int) bool {
 // lookAtAll completes a search.
 func (pl *planner) lookAtAll(s *search) {
 	for s.partial() {
-		pl.lookAtMore(s, len(s.ahead.leads.items)+len(s.ahead.looked.items))
+		pl.lookAtMore(s, len(s.ahead.leads.items)+len(s.ahead.rest)+len(s.ahead.looked.items))
 	}
 }
 
@@ -166,7 +196,7 @@ func (pl *planner) payers(s *search, c *preemptor) []victim {
 	a := &s.ahead
 	own := pl.entitlement.cohortAt(c.queue)
 	var pay []*coveredPod
-	a.leads.items = slices.DeleteFunc(a.leads.items, func(l lead) bool {
+	pays := func(l lead) bool {
 		t := &pl.entitlement.tenants[l.pod.tenant]
 		above := t.queue.Common(c.queue) // see paysFor
 		pays := t.cohort == own || above.Lists() != nil
@@ -177,8 +207,10 @@ func (pl *planner) payers(s *search, c *preemptor) []victim {
 			pay = append(pay, l.pod)
 		}
 		return pays
-	})
+	}
+	a.leads.items, a.rest = slices.DeleteFunc(a.leads.items, pays), slices.DeleteFunc(a.rest, pays)
 	a.leads.order()
+	a.refill()
 	for _, p := range pay {
 		pl.lookAt(s, p)
 	}

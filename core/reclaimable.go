@@ -2,6 +2,7 @@ package core
 
 import (
 	"iter"
+	"math"
 	"math/bits"
 	"slices"
 
@@ -174,17 +175,35 @@ func (pl *planner) mayClear(c preemptor, of searchOf) bool {
 	}
 	// 1. What all of those hold by node, and those of them that have run for long enough.
 	nodes := pl.state.Nodes()
+	// Where there is room, a few nodes show it most of the time: those that so many leave as one pod takes.
 	freed, now := cleared(pl.freed, nodes), cleared(pl.freedNow, nodes)
+	pl.freed, pl.freedNow, pl.tried = freed, now, pl.tried[:0]
 	young := false
+	size, missing := c.largest()
+	if len(c.unit.Tasks) > 1 || size == 0 {
+		size, missing = math.MaxInt32, 1
+	}
 	for _, p := range pl.leavers(c) {
 		freed[p.node] += int32(p.devices)
 		if pl.isYoung(p, c.now) {
 			young = true
-		} else {
-			now[p.node] += int32(p.devices)
+			continue
+		}
+		before := int(now[p.node]) / size
+		now[p.node] += int32(p.devices)
+		if more := int(now[p.node])/size - before; more > 0 {
+			if before == 0 {
+				pl.tried = append(pl.tried, p.node)
+			}
+			if missing -= more; missing <= 0 {
+				if pl.roomOn(c, pl.tried, now) {
+					return true
+				}
+				missing = len(pl.tried) // twice as many, or more
+			}
 		}
 	}
-	if pl.freed, pl.freedNow = freed, now; !pl.roomBeside(c, freed) {
+	if !pl.roomBeside(c, freed) {
 		return false
 	}
 	if !young || pl.roomBeside(c, now) {
@@ -262,7 +281,12 @@ func (pl *planner) roomBeside(c preemptor, freed []int32) bool {
 			freed[home] += int32(bits.OnesCount64(pl.state.Drawn(id)))
 		}
 	}
-	return pl.placer.RoomWith(c.unit, pl.tried, func(id cluster.NodeID) (uint64, cluster.Need) {
+	return pl.roomOn(c, pl.tried, freed)
+}
+
+// roomOn is roomBeside on some nodes.
+func (pl *planner) roomOn(c preemptor, on []cluster.NodeID, freed []int32) bool {
+	return pl.placer.RoomWith(c.unit, on, func(id cluster.NodeID) (uint64, cluster.Need) {
 		n := pl.state.Node(id)
 		left := cluster.Need{Pods: n.Spec.MaxPods, CPU: n.Spec.CPUMilli, Mem: n.Spec.MemMiB}
 		if left.Pods == 0 {
