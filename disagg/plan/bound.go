@@ -11,9 +11,10 @@ type relaxation struct {
 	solve func(*energy) ([]int, float64)
 	e     energy
 
-	bound   float64 // the best so far, seconds
-	columns [][]int // the plans seen
-	support []int   // the columns of the last mixture, the largest share first
+	bound   float64   // the best so far, seconds
+	columns [][]int   // the plans seen
+	weights []float64 // of the loads, that give the bound
+	support []int     // the columns of the last mixture, the largest share first
 }
 
 const mostColumns = 150
@@ -41,7 +42,7 @@ func relax(in *instance, start [][]int) *relaxation {
 		m.rows = append(m.rows, r.row(at, unit))
 		r.columns = append(r.columns, slices.Clone(at))
 	}
-	best, stalled := []float64(nil), 0
+	stalled := 0
 	for len(r.columns) < mostColumns {
 		weights, mixture, value := m.solve()
 		r.support = support(mixture)
@@ -49,10 +50,10 @@ func relax(in *instance, start [][]int) *relaxation {
 			break
 		}
 		ask := weights
-		if best != nil && stalled%2 == 0 { // half way to the best weights the planes cut deeper
+		if r.weights != nil && stalled%2 == 0 { // half way to the best weights the planes cut deeper
 			ask = make([]float64, len(weights))
 			for i := range ask {
-				ask[i] = (weights[i] + best[i]) / 2
+				ask[i] = (weights[i] + r.weights[i]) / 2
 			}
 		}
 		at, bound := r.least(ask, unit)
@@ -61,7 +62,7 @@ func relax(in *instance, start [][]int) *relaxation {
 			if bound > r.bound*(1+closeTo) {
 				stalled = 0
 			}
-			r.bound, best = bound, ask
+			r.bound, r.weights = bound, ask
 		}
 		m.rows = append(m.rows, r.row(at, unit))
 		r.columns = append(r.columns, at)

@@ -9,12 +9,13 @@
 //
 // [Best] is the way in. bound.go finds the bound and good plans by Lagrangian relaxation:
 // cut.go solves its subproblem exactly for two GPUs, message.go bounds it for more, master.go
-// chooses the multipliers. search.go improves plans, shape.go has the coarser shapes.
+// chooses the multipliers. search.go finds plans near it, shape.go has the coarser shapes.
 package plan
 
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Problem is a kernel graph and the GPUs to run it on.
@@ -101,42 +102,22 @@ type arc struct {
 // compile merges the kernels of a class into an item, and the edges between two items.
 func compile(p *Problem, o Objective, class []int, items int) *instance {
 	n := len(p.GPUs)
-	in := &instance{p: p, objective: o, gpus: n, class: class, items: items, seconds: make([]float64, items*n), incident: make([][]int, items), buffers: make([][]int, items), users: make([]int, len(p.Buffers))}
-	holds := make([]map[int]bool, items)
+	in := &instance{p: p, objective: o, gpus: n, class: class, items: items, seconds: make([]float64, items*n), buffers: make([][]int, items), users: make([]int, len(p.Buffers))}
 	for k := range p.Kernels {
 		item := class[k]
 		for g, s := range p.Kernels[k].Seconds {
 			in.seconds[item*n+g] += s * p.Kernels[k].Runs
 		}
-		for _, b := range p.Kernels[k].Buffers {
-			if holds[item] == nil {
-				holds[item] = map[int]bool{}
-			}
-			if !holds[item][b] {
-				holds[item][b] = true
-				in.buffers[item] = append(in.buffers[item], b)
-				in.users[b]++
-			}
+		in.buffers[item] = append(in.buffers[item], p.Kernels[k].Buffers...)
+	}
+	for i, all := range in.buffers {
+		slices.Sort(all)
+		in.buffers[i] = slices.Compact(all)
+		for _, b := range in.buffers[i] {
+			in.users[b]++
 		}
 	}
-	at := map[[2]int]int{}
-	for i := range p.Edges {
-		e := &p.Edges[i]
-		from, to := class[e.From], class[e.To]
-		if from == to || e.Next && o == Latency {
-			continue
-		}
-		key := [2]int{min(from, to), max(from, to)}
-		a, ok := at[key]
-		if !ok {
-			a = len(in.arcs)
-			at[key] = a
-			in.arcs = append(in.arcs, arc{from: key[0], to: key[1], into: make([][2]float64, n*n)})
-			in.incident[key[0]] = append(in.incident[key[0]], a)
-			in.incident[key[1]] = append(in.incident[key[1]], a)
-		}
-		in.arcs[a].add(p, e, from > to)
-	}
+	in.join()
 	var total int64
 	for _, b := range p.Buffers {
 		total += b
@@ -145,6 +126,54 @@ func compile(p *Problem, o Objective, class []int, items int) *instance {
 		in.limited = in.limited || g.Memory > 0 && g.Memory < total
 	}
 	return in
+}
+
+// join makes the arcs. Memory is from a few large pieces: for one cut, to allocate costs as much as to cut.
+func (in *instance) join() {
+	p, class, n := in.p, in.class, in.gpus
+	degree := make([]int, in.items)
+	for i := range p.Edges {
+		degree[class[p.Edges[i].From]]++
+		degree[class[p.Edges[i].To]]++
+	}
+	in.incident = make([][]int, in.items)
+	ends := make([]int, 2*len(p.Edges))
+	for i, d := range degree {
+		in.incident[i], ends = ends[:0:d], ends[d:]
+	}
+	costs := make([][2]float64, len(p.Edges)*n*n)
+	in.arcs = make([]arc, 0, len(p.Edges))
+	for i := range p.Edges {
+		e := &p.Edges[i]
+		from, to := class[e.From], class[e.To]
+		if from == to || e.Next && in.objective == Latency {
+			continue
+		}
+		low, high := min(from, to), max(from, to)
+		a := in.between(low, high)
+		if a < 0 {
+			a = len(in.arcs)
+			in.arcs = append(in.arcs, arc{from: low, to: high, into: costs[: n*n : n*n]})
+			costs = costs[n*n:]
+			in.incident[low] = append(in.incident[low], a)
+			in.incident[high] = append(in.incident[high], a)
+		}
+		in.arcs[a].add(p, e, from > to)
+	}
+}
+
+// between returns the arc between two items; -1 if there is none. It costs the smaller of their degrees.
+func (in *instance) between(low, high int) int {
+	all := in.incident[low]
+	if len(in.incident[high]) < len(all) {
+		all = in.incident[high]
+	}
+	for _, a := range all {
+		if in.arcs[a].from == low && in.arcs[a].to == high {
+			return a
+		}
+	}
+	return -1
 }
 
 // add counts an edge; back says that it leads from the arc's second item to its first.

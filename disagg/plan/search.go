@@ -1,237 +1,243 @@
 package plan
 
-import "slices"
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+)
 
-// state is a plan of items whose loads and memory follow its moves.
-type state struct {
-	in             *instance
-	at             []int
-	loads          []float64
-	held           []int64
-	users          []int // [gpu*buffers+buffer], how many items on the GPU use it
-	scale          float64
-	items, to, was []int // scratch of moves
+// search is simulated annealing over plans of items (Kirkpatrick, Gelatt and Vecchi, Science 1983):
+//
+//  1. A step draws an item, or a few in a row, and another GPU for them. What lies between two transfers
+//     moves without a new one.
+//  2. Its energy is a smooth maximum of the loads: the sum of their 32nd powers, each times the weight
+//     that the bound gives the load. Where all loads are equal, as they are in the mixture that attains
+//     the bound, a step thus costs what it costs there.
+//  3. A step that lowers the energy is taken. One that raises it is taken by chance, more rarely as
+//     the temperature falls.
+//  4. The answer is the plan on the way whose largest load was least, of those that fit the memory.
+//
+// The random numbers have a fixed seed, so that the same problem has the same answer.
+type search struct {
+	in    *instance
+	near  [][]neighbor // of each item
+	at    []int
+	loads []float64 // over scale, so that they are about 1
+	held  []int64   // bytes on each GPU
+	users []int     // [gpu*buffers+buffer], how many items on the GPU use it
+	scale float64
+	// weight is of each load, from the bound; those without keep a little, so that they do not grow freely.
+	weight []float64
+	firm   float64 // what bytes beyond the memory cost now
 }
 
-func newState(in *instance, at []int, scale float64) *state {
-	s := &state{in: in, at: slices.Clone(at), loads: in.loads(at), held: in.memory(at), scale: scale}
-	s.items, s.to, s.was = make([]int, 16), make([]int, 16), make([]int, in.items)
-	s.users = make([]int, in.gpus*len(in.p.Buffers))
-	for i, g := range at {
+// neighbor is an arc as the item at one end knows it: cost[(u*gpus+v)*resources+r] is what it adds to load r
+// if the item is on u and the other on v.
+type neighbor struct {
+	item int
+	cost []float64
+}
+
+const (
+	// hot and cold are the first and the last temperature, times the items: by how much, as a share of it, a step may
+	// let the largest load grow; one item is worth about 1/items of it. With few items, of which
+	// each is worth more than that and may fill a memory, the search begins hotter, by few/items.
+	hot, cold, few = 0.1, 0.02, 20
+	// stepsPerItem are for two GPUs, and leastSteps and mostSteps for any problem.
+	stepsPerItem          = 2000
+	leastSteps, mostSteps = 20_000, 20_000_000
+	epochs                = 100 // between them the temperature changes
+	longest               = 16  // items that a step moves
+	// goodEnough is the gap at which the search ends. Measured times of kernels vary by a hundred times as much.
+	goodEnough = 1e-4
+	// softly and firmly are what bytes beyond the memory cost at first and in the end: a factor of the energy, times
+	// their share of the memory.
+	softly, firmly = 1, 1000
+	// leastWeight is of all loads together.
+	leastWeight = 0.02
+)
+
+func newSearch(in *instance, start []int, weights []float64) *search {
+	n, r := in.gpus, in.resources()
+	s := &search{in: in, near: make([][]neighbor, in.items), at: slices.Clone(start), loads: in.loads(start), held: in.memory(start), users: make([]int, in.gpus*len(in.p.Buffers))}
+	s.scale = slices.Max(s.loads)
+	for i := range s.loads {
+		s.loads[i] /= s.scale
+	}
+	for i := range s.loads {
+		s.weight = append(s.weight, leastWeight/float64(r))
+		if weights != nil {
+			s.weight[i] += weights[i]
+		}
+	}
+	for i, g := range start {
 		for _, b := range in.buffers[i] {
 			s.users[g*len(in.p.Buffers)+b]++
 		}
 	}
+	for a := range in.arcs {
+		arc := &in.arcs[a]
+		there, back := make([]float64, n*n*r), make([]float64, n*n*r)
+		for u := range n {
+			for v := range n {
+				in.addArc(there[(u*n+v)*r:(u*n+v+1)*r], arc, u, v, 1/s.scale)
+				in.addArc(back[(v*n+u)*r:(v*n+u+1)*r], arc, u, v, 1/s.scale)
+			}
+		}
+		s.near[arc.from] = append(s.near[arc.from], neighbor{arc.to, there})
+		s.near[arc.to] = append(s.near[arc.to], neighbor{arc.from, back})
+	}
 	return s
 }
 
-// move puts an item on a GPU.
-func (s *state) move(item, g int) {
-	in, was := s.in, s.at[item]
-	in.addTime(s.loads, item, was, -1)
-	in.addTime(s.loads, item, g, 1)
-	for _, i := range in.incident[item] {
-		a := &in.arcs[i]
-		if a.from == item {
-			in.addArc(s.loads, a, was, s.at[a.to], -1)
-			in.addArc(s.loads, a, g, s.at[a.to], 1)
-		} else {
-			in.addArc(s.loads, a, s.at[a.from], was, -1)
-			in.addArc(s.loads, a, s.at[a.from], g, 1)
+// energy is the smooth maximum of loads, larger if bytes are beyond the memory, as a share of it.
+func (s *search) energy(loads []float64, beyond float64) (sum float64) {
+	for i, x := range loads {
+		x *= x
+		x *= x
+		x *= x
+		x *= x
+		sum += s.weight[i] * x * x // the 32nd power
+	}
+	return sum * (1 + s.firm*beyond)
+}
+
+// run searches, and returns the best plan that fits and was not the start; nil if there was none.
+func (s *search) run(stop float64) (best []int) {
+	in, n := s.in, s.in.gpus
+	steps := max(leastSteps, min(mostSteps, stepsPerItem*in.items*(n-1)*(n-1)))
+	r := rand.New(rand.NewPCG(1, 2))
+	next, held := make([]float64, len(s.loads)), make([]int64, n)
+	least, now := math.Inf(1), 0.0
+	items := float64(in.items)
+	first := (hot + few/items) / items
+	was := make([]int, 0, longest)
+	var luck [256]float64 // by which factor the energy may grow, by chance
+	for epoch := range epochs {
+		t := first * math.Pow(cold/items/first, float64(epoch)/(epochs-1))
+		for i := range luck {
+			luck[i] = math.Pow((float64(i)+0.5)/256, -32*t)
+		}
+		s.firm = softly * math.Pow(firmly/softly, float64(epoch)/(epochs-1))
+		now = s.energy(s.loads, s.beyond(s.held))
+		for range steps / epochs {
+			item, length, g := s.draw(r.Uint64())
+			copy(next, s.loads)
+			copy(held, s.held)
+			was = was[:0]
+			for i := item; i < item+length; i++ {
+				was = append(was, s.at[i])
+				s.move(i, g, next, held)
+			}
+			beyond := s.beyond(held)
+			e := s.energy(next, beyond)
+			if e > now*luck[r.Uint64()&255] {
+				for i, u := range was {
+					s.place(item+i, u)
+				}
+				continue
+			}
+			now = e
+			s.loads, next = next, s.loads
+			s.held, held = held, s.held
+			if w := slices.Max(s.loads); w < least && beyond == 0 {
+				least, best = w, append(best[:0], s.at...)
+				if w*s.scale <= stop {
+					return best
+				}
+			}
 		}
 	}
-	for _, b := range in.buffers[item] {
-		n := len(in.p.Buffers)
-		if s.users[was*n+b]--; s.users[was*n+b] == 0 {
-			s.held[was] -= in.p.Buffers[b]
+	return best
+}
+
+// draw turns random bits into a step: one item in most, else up to longest in a row, to a GPU that the first is not on.
+func (s *search) draw(bits uint64) (item, length, g int) {
+	n := s.in.gpus
+	item, length = int(bits>>32*uint64(s.in.items)>>32), 1
+	if bits&7 == 0 {
+		length = min(2+int(bits>>3&0xff*(longest-1)>>8), s.in.items-item)
+	}
+	g = s.at[item] + 1
+	if n > 2 {
+		g += int(bits >> 16 & 0xffff * uint64(n-1) >> 16)
+	}
+	if g >= n {
+		g -= n
+	}
+	return item, length, g
+}
+
+// move puts an item on a GPU, and updates loads and bytes.
+func (s *search) move(item, g int, loads []float64, held []int64) {
+	n, u := s.in.gpus, s.at[item]
+	if u == g {
+		return
+	}
+	s.in.addTime(loads, item, u, -1/s.scale)
+	s.in.addTime(loads, item, g, 1/s.scale)
+	for i := range s.near[item] {
+		b := &s.near[item][i]
+		v := s.at[b.item]
+		was, is := b.cost[(u*n+v)*len(loads):][:len(loads)], b.cost[(g*n+v)*len(loads):][:len(loads)]
+		for r := range loads {
+			loads[r] += is[r] - was[r]
 		}
-		if s.users[g*n+b]++; s.users[g*n+b] == 1 {
-			s.held[g] += in.p.Buffers[b]
+	}
+	if s.in.limited {
+		for _, b := range s.in.buffers[item] {
+			if s.users[u*len(s.in.p.Buffers)+b] == 1 {
+				held[u] -= s.in.p.Buffers[b]
+			}
+			if s.users[g*len(s.in.p.Buffers)+b] == 0 {
+				held[g] += s.in.p.Buffers[b]
+			}
+		}
+	}
+	s.place(item, g)
+}
+
+// place puts an item on a GPU, and counts who uses its buffers there.
+func (s *search) place(item, g int) {
+	if s.in.limited {
+		for _, b := range s.in.buffers[item] {
+			s.users[s.at[item]*len(s.in.p.Buffers)+b]--
+			s.users[g*len(s.in.p.Buffers)+b]++
 		}
 	}
 	s.at[item] = g
 }
 
-// value orders plans: fewer bytes over the memory first, then a sum of high powers of the loads,
-// in which the largest counts most and the next ones still count.
-type value struct {
-	over int64
-	sum  float64
-}
-
-func (a value) less(b value) bool {
-	return a.over < b.over || a.over == b.over && a.sum < b.sum*(1-1e-9)
-}
-
-func (s *state) value() value {
-	v := value{over: s.in.over(s.held)}
-	for _, x := range s.loads {
-		x /= s.scale
-		x *= x
-		x *= x
-		x *= x
-		x *= x
-		v.sum += x * x // the 32nd power
-	}
-	return v
-}
-
-// try applies moves, and takes them back unless they improve the plan.
-func (s *state) try(items []int, to []int) bool {
-	was, before := s.was[:len(items)], s.value()
-	for n, i := range items {
-		was[n] = s.at[i]
-		s.move(i, to[n])
-	}
-	if s.value().less(before) {
-		return true
-	}
-	for n, i := range items {
-		s.move(i, was[n])
-	}
-	return false
-}
-
-const mostPasses = 30
-
-// toward takes over parts of another plan while that improves: the items that the two place
-// differently fall into components that arcs connect, and a component moves as one.
-func (s *state) toward(other []int) {
-	parts := s.components(other)
-	for range mostPasses {
-		better := false
-		for _, part := range parts {
-			to := make([]int, len(part))
-			for n, i := range part {
-				to[n] = other[i]
-			}
-			if s.at[part[0]] != to[0] && s.try(part, to) {
-				better = true
-			}
-		}
-		if !better {
-			return
-		}
-	}
-}
-
-// components returns the components of the items that another plan places differently, in the
-// order of their first items.
-func (s *state) components(other []int) [][]int {
-	var all [][]int
-	seen := make([]bool, s.in.items)
-	for i := range s.at {
-		if seen[i] || s.at[i] == other[i] {
-			continue
-		}
-		seen[i] = true
-		part := []int{i}
-		for n := 0; n < len(part); n++ {
-			for _, a := range s.in.incident[part[n]] {
-				for _, j := range [2]int{s.in.arcs[a].from, s.in.arcs[a].to} {
-					if !seen[j] && s.at[j] != other[j] {
-						seen[j] = true
-						part = append(part, j)
-					}
-				}
-			}
-		}
-		all = append(all, part)
-	}
-	return all
-}
-
-// spans are how many items in a row single moves at once: what lies between two cuts moves
-// without a new cut.
-var spans = []int{1, 2, 3, 4, 6, 8, 12, 16}
-
-// single moves items, alone and several in a row, while that improves.
-func (s *state) single() {
-	for range mostPasses {
-		better := false
-		for _, length := range spans {
-			for first := 0; first+length <= s.in.items; first++ {
-				for g := range s.in.gpus {
-					items, to := s.items[:length], s.to[:length]
-					for n := range items {
-						items[n], to[n] = first+n, g
-					}
-					if s.try(items, to) {
-						better = true
-					}
-				}
-			}
-		}
-		if !better {
-			return
-		}
-	}
-}
-
-// swapsTried bounds the pairs that swap tries: an item may take the place of each, up to this.
-const swapsTried = 60_000
-
-// swap exchanges items of two GPUs while that improves, and reports whether it did.
-func (s *state) swap() bool {
-	items, to := s.items[:2], s.to[:2]
-	better, tried := false, 0
-	stride := max(1, s.in.items*s.in.items/2/swapsTried) // spreads the pairs over all items
-	for d := 1; d < s.in.items && tried < swapsTried; d += stride {
-		for i := 0; i+d < s.in.items; i++ {
-			j := i + d
-			if s.at[i] == s.at[j] {
-				continue
-			}
-			tried++
-			items[0], items[1], to[0], to[1] = i, j, s.at[j], s.at[i]
-			if s.try(items, to) {
-				better = true
-			}
-		}
-	}
-	return better
-}
-
-// improve searches from each start, and on the way from one to another, and returns the best plan.
-// The result is never worse than a start.
-func improve(in *instance, starts [][]int) []int {
-	scale := slices.Max(in.loads(starts[0]))
-	if scale == 0 {
-		return starts[0]
-	}
-	var all []*state
-	for i, at := range starts {
-		s := newState(in, at, scale)
-		for j, other := range starts {
-			if i != j {
-				s.toward(other)
-			}
-		}
-		s.single()
-		all = append(all, s)
-	}
-	slices.SortStableFunc(all, func(a, b *state) int {
-		switch {
-		case a.value().less(b.value()):
-			return -1
-		case b.value().less(a.value()):
-			return 1
-		}
+// beyond is the bytes that GPUs hold beyond their memory, as shares of it, summed.
+func (s *search) beyond(held []int64) (sum float64) {
+	if !s.in.limited {
 		return 0
-	})
-	for _, s := range all[:min(len(all), 2)] {
-		for range 3 {
-			if !s.swap() {
-				break
-			}
-			s.single()
+	}
+	for g, h := range held {
+		sum += max(0, s.in.beyond(g, float64(h)))
+	}
+	return sum
+}
+
+// improve searches from the first start, and returns the best plan of what it finds and the starts: one that fits
+// the memory, if there is one, of those the one with the least objective.
+func improve(in *instance, starts [][]int, r *relaxation) []int {
+	best := starts[0]
+	over, seconds := in.over(in.memory(best)), in.objectiveOf(best)
+	keep := func(at []int) {
+		o, x := in.over(in.memory(at)), in.objectiveOf(at)
+		if o < over || o == over && x < seconds {
+			best, over, seconds = at, o, x
 		}
 	}
-	best := all[0]
-	for _, s := range all[1:min(len(all), 2)] {
-		if s.value().less(best.value()) {
-			best = s
-		}
+	for _, at := range starts[1:] {
+		keep(at)
 	}
-	return best.at
+	if over == 0 && seconds <= r.bound*(1+goodEnough) || in.objectiveOf(starts[0]) == 0 {
+		return best
+	}
+	if at := newSearch(in, starts[0], r.weights).run(r.bound * (1 + goodEnough)); at != nil {
+		keep(at)
+	}
+	return best
 }

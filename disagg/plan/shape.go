@@ -104,7 +104,10 @@ func Best(p *Problem, objective Objective, o Options) (*Plan, error) {
 	}
 	class, items := classes(p, o.Alike)
 	in := compile(p, objective, class, items)
-	full := compile(p, objective, identity(len(p.Kernels)), len(p.Kernels))
+	full := in
+	if o.Alike {
+		full = compile(p, objective, identity(len(p.Kernels)), len(p.Kernels))
+	}
 	var found []Candidate
 	found = add(found, full, OneGPU, ones(p))
 	found = append(found, replicas(full)...)
@@ -128,7 +131,7 @@ func Best(p *Problem, objective Objective, o Options) (*Plan, error) {
 		}
 	}
 	plan := &Plan{Candidate: best, Bound: min(bound, best.Seconds), Others: found}
-	plan.Compute, plan.Transfer, plan.Held = usage(p, &best)
+	plan.Compute, plan.Transfer, plan.Held = full.usage(&best)
 	for g := range plan.Transfer {
 		plan.Transfer[g] *= load
 	}
@@ -149,17 +152,11 @@ func noRoom(p *Problem) *NoRoom {
 // kernels returns the best plan of items, and the bound.
 func kernels(in *instance, starts [][]int) ([]int, float64) {
 	r := relax(in, starts)
+	var all [][]int
 	for _, i := range r.support {
-		if at := r.columns[i]; in.objectiveOf(at) <= r.bound*(1+1e-9) && in.over(in.memory(at)) == 0 {
-			return at, r.bound // optimal
-		}
+		all = append(all, r.columns[i])
 	}
-	tries := slices.Clone(starts[:1])
-	for _, i := range r.support {
-		tries = append(tries, r.columns[i])
-	}
-	best := improve(in, append(tries, starts[1:]...))
-	return best, r.bound
+	return improve(in, append(all, starts...), r), r.bound
 }
 
 // starts returns the plans of the coarse shapes as plans of items, the best first, and all on each
@@ -346,18 +343,31 @@ func byBlock(p *Problem) (all [][]int) {
 
 // usage returns the seconds and bytes of each GPU. Of replicas, the seconds are of the share of
 // the requests that the GPU serves.
-func usage(p *Problem, c *Candidate) (compute, transfer []float64, held []int64) {
-	n := len(p.GPUs)
-	in := compile(p, Throughput, identity(len(p.Kernels)), len(p.Kernels))
-	if c.At != nil {
-		loads := in.loads(c.At)
-		return loads[:n], loads[n:], in.memory(c.At)
-	}
+func (in *instance) usage(c *Candidate) (compute, transfer []float64, held []int64) {
+	n, p := in.gpus, in.p
 	compute, transfer, held = make([]float64, n), make([]float64, n), make([]int64, n)
-	all := ones(p)
-	for _, g := range c.Serving {
-		compute[g] = c.Seconds // each is busy all the time
-		held[g] = in.memory(all[g])[g]
+	if c.At == nil {
+		all := ones(p)
+		for _, g := range c.Serving {
+			compute[g] = c.Seconds // each is busy all the time
+			held[g] = in.memory(all[g])[g]
+		}
+		return compute, transfer, held
 	}
-	return compute, transfer, held
+	for k, g := range c.At {
+		compute[g] += p.Kernels[k].Seconds[g] * p.Kernels[k].Runs
+	}
+	for i := range p.Edges {
+		e := &p.Edges[i]
+		u, g := c.At[e.From], c.At[e.To]
+		if u == g {
+			continue
+		}
+		seconds := e.Runs * (p.Links[u][g].Latency + e.Bytes/p.Links[u][g].BytesPerSecond)
+		transfer[g] += seconds
+		if p.Shared {
+			transfer[u] += seconds
+		}
+	}
+	return compute, transfer, in.memory(c.At)
 }
