@@ -85,12 +85,12 @@ func (c *cluster) write(file string) {
 		c.must(err)
 		for i := range list.Items {
 			o := &list.Items[i]
-			switch ns := o.GetNamespace(); ns {
-			case "", systemNamespace:
-			case c.namespace:
+			switch ns := o.GetNamespace(); {
+			case ns == "", ns == systemNamespace && o.GetKind() == "Lease":
+			case ns == c.namespace:
 				o.SetNamespace("")
 			default:
-				continue
+				continue // the pods of the Deployment, which its controller makes
 			}
 			for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"} {
 				unstructured.RemoveNestedField(o.Object, "metadata", field)
