@@ -244,6 +244,9 @@ func (m *changes) place(p *tables.Pod, name string) {
 	}
 	n.Pods[p.Object.UID] = p
 	m.NoteNode(n)
+	if n.Sick != 0 { // unusable ones are chosen among those that are free now
+		m.dirtyNodes[name] = n
+	}
 }
 
 // unplace takes a pod off its node.
@@ -257,7 +260,7 @@ func (m *driver) unplace(p *tables.Pod, name string) {
 		m.enlist(o) // there may be GPUs for it now
 	}
 	m.NoteNode(n)
-	if n.Gone && len(n.Pods) == 0 || m.Devices.Publishes(name) || m.panics.untold > 0 {
+	if n.Sick != 0 || n.Gone && len(n.Pods) == 0 || m.Devices.Publishes(name) || m.panics.untold > 0 {
 		m.dirtyNodes[name] = n
 	}
 }

@@ -386,8 +386,8 @@ func (m *driver) adopt(p *tables.Pod) {
 		p.Group.Ran = true
 		m.keepRecord(p)
 		defer m.lendAgain(p)
-		for _, d := range gpus {
-			p.Devices |= 1 << d
+		if p.Devices = tables.SetOf(gpus); n.Sick&p.Devices != 0 {
+			m.nodeDirty(p.Target)
 		}
 		m.NotePod(p)
 		// The API has shown a binding that this instance did not send. Its GPU may be another pod's

@@ -85,7 +85,7 @@ func (t *Tables) NodeMemory(name string) int64 {
 
 // Unusable returns the set of devices of a node that are to be unhealthy in the engine: as many as
 // the device plugin does not offer, plus those of pods that the engine refused. Which ones is not
-// known: free devices come first, and those that were chosen before stay. Where DRA drivers publish
+// known: free devices come first, so that as many are left as the kubelet admits, and of these, those that were chosen before. Where DRA drivers publish
 // devices, the unusable ones are known, and those of refused pods come from the last free ones.
 //
 // If conditions of the node say that GPUs are broken, all are unusable that may be meant: where a device plugin offers them, all
@@ -116,10 +116,10 @@ func (t *Tables) unusable(n *Node) (sick uint64, known bool) {
 		return lastOf(n, sick, ^used, bits.OnesCount64(sick)+unbooked), true
 	}
 	missing := min(n.Object.Missing+unbooked, n.Told.GPUs)
-	for sick = n.Sick; bits.OnesCount64(sick) > missing; {
-		sick &= sick - 1
+	for _, from := range []uint64{n.Sick &^ used, ^used, n.Sick, ^uint64(0)} {
+		sick = lastOf(n, sick, from, missing)
 	}
-	return lastOf(n, lastOf(n, sick, ^used, missing), ^uint64(0), missing), false
+	return sick, false
 }
 
 // lastOf adds the last devices of a node that are in a set to others, until there are so many.

@@ -275,13 +275,18 @@ func (p *Pod) Unbooked() int {
 	return min(p.devicesWanted(), 64)
 }
 
+// SetOf returns the set of some devices.
+func SetOf(devices []int) (set uint64) {
+	for _, d := range devices {
+		set |= 1 << d
+	}
+	return set
+}
+
 // OtherDevices reports whether the pod was bound with other GPUs than the engine
 // has for it.
 func (p *Pod) OtherDevices() bool {
-	var set uint64
-	for _, d := range p.Object.GPUs {
-		set |= 1 << d
-	}
+	set := SetOf(p.Object.GPUs)
 	return set != p.Devices && bits.OnesCount64(set) == bits.OnesCount64(p.Devices)
 }
 

@@ -1,0 +1,51 @@
+package mirror
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/objects"
+)
+
+// A node's device plugin offers fewer GPUs than the node has, and does not say which. The kubelet admits pods by the number that it
+// offers. A GPU fails while pods have all of them; when some of them leave, as many are free as the kubelet admits, and no more.
+func TestMissingGPUsAreFreeOnes(t *testing.T) {
+	offers := func(w *world, gpus string) {
+		n := w.nodes["n"]
+		n.Status.Capacity, n.Status.Allocatable = n.Status.Allocatable.DeepCopy(), n.Status.Allocatable.DeepCopy()
+		n.Status.Capacity[v1alpha1.GPUResource], n.Status.Allocatable[v1alpha1.GPUResource] = resource.MustParse("8"), resource.MustParse(gpus)
+		w.m.nodeSeen(objects.TrimNode(n))
+	}
+	takes := func(gpus string) change[*v1.Pod] {
+		return func(p *v1.Pod) {
+			p.Spec.Containers[0].Resources.Requests[v1alpha1.GPUResource] = resource.MustParse(gpus)
+		}
+	}
+	for _, restart := range []bool{false, true} {
+		for _, leaves := range []string{"a", "b", "c", "d"} {
+			w := newWorld(t)
+			w.node("n", "r")
+			for _, name := range []string{"a", "b", "c", "d"} {
+				w.pod(name, takes("2"))
+			}
+			w.on("a>n", "b>n", "c>n", "d>n")
+			offers(w, "7")
+			w.on("a>n")
+			w.gone(leaves)
+			if restart {
+				w.restart()
+			}
+			w.pod("two", takes("2"))
+			w.on("two>")
+			w.pod("one", takes("1"))
+			w.pod("another", takes("1"))
+			w.on("one>n", "another>", "two>")
+			if t.Failed() {
+				t.Fatalf("after %s has left, with a restart: %v", leaves, restart)
+			}
+		}
+	}
+}
