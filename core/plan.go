@@ -583,6 +583,9 @@ func (pl *planner) putBack(j *job, u *place.Unit, placed []place.Placed, v *vict
 			ok = pl.placer.TermsHold(u, &u.Tasks[placed[i].Task], cluster.Owner{Job: j.slot, Pod: placed[i].Pod}, a.Node, false)
 		}
 	}
+	if ok && v.job.labelled() {
+		ok = pl.placer.Anchored(u, placed)
+	}
 	if ok {
 		for i := range v.pods {
 			v.job.pods[i].lifted = false

@@ -95,7 +95,7 @@ func (w *Twin) near(j *job, at *core.Placement, with []core.Placement, asGang bo
 			}
 			continue
 		}
-		inDomain, elsewhere := 0, 0
+		inDomain, leaning, elsewhere := 0, 0, 0
 		for _, o := range w.jobs {
 			for i := range o.pods {
 				p := &o.pods[i]
@@ -107,6 +107,9 @@ func (w *Twin) near(j *job, at *core.Placement, with []core.Placement, asGang bo
 					// A pod on its way is at neither place to be near to.
 					if d, ok := w.domain(w.node(is.Node), t.Level); ok && d == here && (t.Anti || p.to == nil) {
 						inDomain++
+						if together && own && slices.Contains(o.Tasks[p.task].Affinity, t) && slices.Contains(o.Tasks[p.task].Labels, t.Label) {
+							leaning++
+						}
 					} else if !together {
 						elsewhere++
 					}
@@ -115,6 +118,11 @@ func (w *Twin) near(j *job, at *core.Placement, with []core.Placement, asGang bo
 		}
 		if t.Anti && inDomain > 0 {
 			return fmt.Errorf("%d pods labelled %s in its %s", inDomain, t.Label, t.Level)
+		}
+		// Pods that start together and must all be near the same label do not hold each other in a domain where
+		// the first of them could not start.
+		if !t.Anti && inDomain > 0 && inDomain == leaning && elsewhere > 0 && w.Settled() {
+			return fmt.Errorf("the pods labelled %s in its %s are those that start with it, and there are others elsewhere", t.Label, t.Level)
 		}
 		// Pods for which places are kept count, too; the twin cannot know which ones while
 		// their victims are leaving.

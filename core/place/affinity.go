@@ -118,6 +118,43 @@ func (p *Placer) TermsHold(u *Unit, t *Task, pod cluster.Owner, id cluster.NodeI
 	return ok
 }
 
+// Anchored reports whether pods that are placed, of tasks that must be near a label of their own, are
+// near others than each other, unless they are the first with that label. Taken one by one they may hold
+// each other in a domain in which the first of them could not have started.
+func (p *Placer) Anchored(u *Unit, placed []Placed) bool {
+	for i := range u.Tasks {
+		for k := range u.Tasks[i].Terms {
+			t := &u.Tasks[i].Terms[k]
+			if t.Anti || t.MaxSkew > 0 || !t.Own {
+				continue
+			}
+			leans := func(o *Task) bool {
+				return slices.ContainsFunc(o.Terms, func(x Term) bool {
+					return x.Own && !x.Anti && x.MaxSkew == 0 && x.Label == t.Label && x.Level == t.Level
+				})
+			}
+			var in []int32 // the domains of those that must be near it
+			for j := range placed {
+				if leans(&u.Tasks[placed[j].Task]) {
+					in = append(in, p.state.Domain(placed[j].Alloc.Node, t.Level))
+				}
+			}
+			if p.state.LabelledAnywhere(t.Label) == len(in) {
+				continue
+			}
+			slices.Sort(in)
+			for from, to := 0, 0; from < len(in); from = to {
+				for to = from; to < len(in) && in[to] == in[from]; to++ {
+				}
+				if p.state.Labelled(t.Label, t.Level, in[from]) == to-from {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
 // hasMates reports whether a task of the unit has an affinity, an anti-affinity or a
 // spread that is about pods of another task of the unit.
 func (u *Unit) hasMates() bool {

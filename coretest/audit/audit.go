@@ -164,7 +164,7 @@ func (r Report) String() string {
 // [workload.IsBadInput]) when a file is missing or cannot be read as what it
 // should be; breaches of invariants are in the report.
 func Audit(dir string) (Report, error) {
-	a := &auditor{jobs: map[string]*job{}, endedHP: map[uint64]bool{}, labels: map[labelAt]int{}, apart: map[labelAt]int{}, plans: map[planKey]*roomPlan{}, promised: map[*promise]*job{}}
+	a := &auditor{jobs: map[string]*job{}, endedHP: map[uint64]bool{}, labels: map[labelAt]int{}, apart: map[labelAt]int{}, settled: map[labelAt]bool{}, plans: map[planKey]*roomPlan{}, promised: map[*promise]*job{}}
 	defer a.close()
 	if err := a.open(dir); err != nil {
 		return Report{}, err
@@ -193,6 +193,9 @@ type auditor struct {
 	// labels counts the bound pods with a label, apart those that must be apart from it,
 	// by the domains in which they must.
 	labels, apart map[labelAt]int
+	// settled are the domains of a label with pods that need no others there: they were its first
+	// anywhere, or need not be near it.
+	settled map[labelAt]bool
 	// shifts counts changes of nodes, parted the pods with labels or terms that ended; returned
 	// are pods that came back where they were evicted from at now.
 	shifts, parted counted

@@ -277,6 +277,29 @@ n,w,q,dev,HP,0,false,1,1000,1000,1024,,0,100,completed,0,false,,near:node:w
 	}
 }
 
+// A group of a gang is in one domain of its level, and so is the group around it: pods that are near no others than
+// those that came with them to another domain are not near the group.
+func TestGroupsWithinGroups(t *testing.T) {
+	const groups = `m,one,q,training,HP,0,true,2,1000,1000,1024,,0,100,completed,0,false,,label:one;near:node:one;label:all;near:leaf:all
+m,two,q,training,HP,0,true,2,1000,1000,1024,,0,100,completed,0,false,,label:two;near:node:two;label:all;near:leaf:all
+n,w,q,dev,HP,0,false,1,1000,1000,1024,,0,100,completed,0,false,,label:all
+`
+	for name, test := range map[string]struct{ script, want string }{
+		"each on a node, both in a leaf": {"5 bind m-0 a0 0\n5 bind m-1 a0 1\n5 bind m-2 a1 0\n5 bind m-3 a1 1", ""},
+		"in another order":               {"5 bind m-3 a1 1\n5 bind m-0 a0 0\n5 bind m-2 a1 0\n5 bind m-1 a0 1", ""},
+		"the outer group in two leaves":  {"5 bind m-0 a0 0\n5 bind m-1 a0 1\n5 bind m-2 b0 0\n5 bind m-3 b0 1", Affinity},
+		"an inner group on two nodes":    {"5 bind m-0 a0 0\n5 bind m-1 a1 0\n5 bind m-2 a1 1\n5 bind m-3 a1 2", Affinity},
+		"near one of another job":        {"4 bind n-0 b0 3\n5 bind m-0 b0 0\n5 bind m-1 b0 1\n5 bind m-2 b1 0\n5 bind m-3 b1 1", ""},
+		"that job is elsewhere":          {"4 bind n-0 b0 3\n5 bind m-0 a0 0\n5 bind m-1 a0 1\n5 bind m-2 a1 0\n5 bind m-3 a1 1", Affinity},
+	} {
+		r, err := Audit(write(t, nodes, queues, groups, test.script))
+		must(t, err)
+		if got := names(r); got != test.want {
+			t.Errorf("%s: audit names %q, want %q: %v", name, got, test.want, r.Violations)
+		}
+	}
+}
+
 // The quota of the queue's Isolated parent holds for both jobs together.
 func TestIsolatedQuota(t *testing.T) {
 	two := `x,w,iso,dev,HP,0,false,1,2000,1000,1024,,0,100,completed,0,false,,

@@ -228,7 +228,7 @@ type labelAt struct{ label, level, domain string }
 // a group that wants to be near itself may start anywhere.
 func (a *auditor) term(j *job, t *task, x term, n *node, d *decision) {
 	there := a.there(x, n)
-	first := slices.Contains(t.labels, x.label) && a.labels[labelAt{label: x.label}] == 0
+	first := a.first(t, x)
 	switch {
 	case x.apart && there > 0:
 		a.breach(Affinity, "%s is on %s, with %d pods labelled %s in its %s", d.pod, n.name, there, x.label, x.level)
@@ -247,12 +247,22 @@ func (a *auditor) there(x term, n *node) int {
 	return a.labels[labelAt{x.label, x.level, n.domain[x.level]}]
 }
 
-// beside checks that those pods of a gang are alone no more that were when they were
-// bound.
+// first reports whether a pod of the task would be the first of those that a term means, which may start anywhere.
+func (a *auditor) first(t *task, x term) bool {
+	return slices.Contains(t.labels, x.label) && a.labels[labelAt{label: x.label}] == 0
+}
+
+// beside checks that those pods of a gang are alone no more that were when they were bound: in
+// their domain is now one that could be there without them. Else they are near to each other alone,
+// as the halves of a group would be that is in two domains.
 func (a *auditor) beside(j *job) {
 	for _, x := range j.alone {
-		if a.there(x.term, x.node) == 0 {
+		switch there := a.there(x.term, x.node); {
+		case there == 0:
 			a.breach(Affinity, "%s is on %s, without a pod labelled %s in its %s", x.pod, x.node.name, x.term.label, x.term.level)
+		case !a.settled[labelAt{x.term.label, x.term.level, x.node.domain[x.term.level]}]:
+			a.breach(Affinity, "%s is on %s, and the %d pods labelled %s in its %s are those that had to be near others elsewhere",
+				x.pod, x.node.name, there, x.term.label, x.term.level)
 		}
 	}
 	j.alone = j.alone[:0]
@@ -262,12 +272,19 @@ func (a *auditor) beside(j *job) {
 // from.
 func (a *auditor) label(t *task, n *node, sign int) {
 	for _, l := range t.labels {
-		a.labels[labelAt{label: l}] += sign
 		for level, domain := range n.domain {
-			if domain != "" {
-				a.labels[labelAt{l, level, domain}] += sign
+			if domain == "" {
+				continue
+			}
+			at, near := labelAt{l, level, domain}, term{level: level, label: l}
+			if sign > 0 && (!slices.Contains(t.terms, near) || a.first(t, near)) {
+				a.settled[at] = true
+			}
+			if a.labels[at] += sign; a.labels[at] == 0 {
+				delete(a.settled, at)
 			}
 		}
+		a.labels[labelAt{label: l}] += sign
 	}
 	for _, x := range t.terms {
 		if domain := n.domain[x.level]; x.apart && domain != "" {
