@@ -13,6 +13,7 @@ var advice = map[Reason]string{
 	InsufficientMemory: "The job must request less memory, or memory must become free on the nodes with free GPUs.",
 	InsufficientPods:   "Pods must end on nodes with free GPUs, or nodes must accept more pods.",
 	InsufficientOther:  "The job must request less of the missing resource, or some of it must become free on the nodes with free GPUs.",
+	GPUSharing:         "The pods of the other kind must leave such a node: on one whose device plugin picks GPUs, parts of GPUs, or GPUs that only Muster counts, are never beside GPUs that the plugin counts.",
 	TopologyTooTight:   "A domain of the required level must become free, or the job must accept a wider level.",
 	Affinity:           "The job's selectors, tolerations or affinity must allow a node that has room.",
 	HeldBack:           "The jobs before it must start first; the policy lets no job overtake them.",

@@ -161,6 +161,9 @@ const (
 	// InsufficientOther: enough is free together, but on nodes that lack another
 	// resource that the pods name, such as RDMA adapters.
 	InsufficientOther
+	// GPUSharing: enough is free together, but on nodes that pick devices for some pods without knowing those that the
+	// engine picked for others, and that have pods of the other kind.
+	GPUSharing
 	// TopologyTooTight: the job fits in the cluster, but not in one domain of
 	// the required level.
 	TopologyTooTight
@@ -198,7 +201,7 @@ var reasonNames = [numReasons]string{
 	"Placed", "Backfilled", "MadeRoom", "Packed",
 	"PriorityPreemption", "QuotaReclaim", "FairShareReclaim", "BackfillPreemption", "LeaseOver", "Requested", "Defragmentation", "Consolidation", "StaleGang", "Diagnosed", "Suspect", "Passed", "PackingCancelled", "MemberLost", "Held",
 	"QuotaExceeded", "NoNode", "Resources", "Stranded", "InsufficientCPU", "InsufficientMemory", "InsufficientPods", "InsufficientOther",
-	"TopologyTooTight", "Affinity", "HeldBack", "BackOff", "Victims", "MinRuntime", "ExceedsQuota", "StandbyReturns",
+	"GPUSharing", "TopologyTooTight", "Affinity", "HeldBack", "BackOff", "Victims", "MinRuntime", "ExceedsQuota", "StandbyReturns",
 	"MustNotBorrow", "HPExpected", "MaxRunning", "Suspended",
 }
 

@@ -99,7 +99,7 @@ func (e *Engine) Nearest(name string, most int) []frag.Finding {
 	}
 	q := e.Inquire()
 	switch reason, _ := q.why(j); reason {
-	case Stranded, InsufficientCPU, InsufficientMemory, InsufficientPods, InsufficientOther, TopologyTooTight:
+	case Stranded, InsufficientCPU, InsufficientMemory, InsufficientPods, InsufficientOther, GPUSharing, TopologyTooTight:
 	default:
 		return nil
 	}
@@ -419,7 +419,7 @@ func (q *Inquiry) firstReady() *job {
 
 var lackReasons = map[place.Lack]Reason{
 	place.TooLarge: NoNode, place.GPUs: Resources, place.Together: Stranded, place.CPU: InsufficientCPU,
-	place.Memory: InsufficientMemory, place.Pods: InsufficientPods, place.Other: InsufficientOther, place.Constraint: Affinity, place.Topology: TopologyTooTight,
+	place.Memory: InsufficientMemory, place.Pods: InsufficientPods, place.Other: InsufficientOther, place.Sharing: GPUSharing, place.Constraint: Affinity, place.Topology: TopologyTooTight,
 }
 
 // protectedText says how much GPU is held by jobs that the job could evict if they were not

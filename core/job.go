@@ -36,6 +36,8 @@ type (
 	Amount = cluster.Amount
 	// Request is what one pod needs.
 	Request = cluster.Request
+	// Picker says who picks the devices of a pod.
+	Picker = cluster.Picker
 	// Queue describes where the jobs of a tenant wait.
 	Queue = quota.QueueSpec
 	// Quota is the GPU quota of a queue for one model.
@@ -55,6 +57,10 @@ const (
 	WholeGPU  = cluster.WholeGPU
 	Unlimited = quota.Unlimited
 	MaxAmount = cluster.MaxAmount
+
+	AnyPicker   = cluster.AnyPicker
+	EnginePicks = cluster.EnginePicks
+	NodePicks   = cluster.NodePicks
 	// MaxPreferences is how many preferences a task may have.
 	MaxPreferences = cluster.MaxPreferences
 	// MaxPods is the most pods that a job may have.

@@ -652,7 +652,7 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 
 // foundOn is what a pod of a task takes of a node on which it is found running.
 func (e *Engine) foundOn(id cluster.NodeID, t *Task, ev *PodRunning) (cluster.Alloc, error) {
-	a := cluster.Alloc{Node: id, Others: e.state.Amounts(t.Others).ID(), Share: WholeGPU, CPUMilli: t.CPUMilli, MemMiB: t.MemMiB}
+	a := cluster.Alloc{Node: id, Others: e.state.Amounts(&t.Request).ID(), Share: WholeGPU, CPUMilli: t.CPUMilli, MemMiB: t.MemMiB}
 	for _, g := range ev.GPUs {
 		if g < 0 || g >= e.state.Node(id).Spec.GPUs || a.GPUs>>g&1 == 1 {
 			return a, fmt.Errorf("pod %d of job %s: node %s has no GPU %d, or it is named twice", ev.Pod, ev.Job, ev.Node, g)

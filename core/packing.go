@@ -280,7 +280,7 @@ func (ps *packs) suits(j, h *job, u *place.Unit) bool {
 func (ps *packs) beside(j, h *job) cluster.Alloc {
 	t := &j.Tasks[0]
 	return cluster.Alloc{
-		Node: h.pods[0].alloc.Node, Others: ps.state.Amounts(t.Others).ID(), Share: WholeGPU, CPUMilli: t.CPUMilli, MemMiB: t.MemMiB,
+		Node: h.pods[0].alloc.Node, Others: ps.state.Amounts(&t.Request).ID(), Share: WholeGPU, CPUMilli: t.CPUMilli, MemMiB: t.MemMiB,
 	}
 }
 

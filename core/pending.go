@@ -125,6 +125,7 @@ type classID struct {
 	gpu       Milli
 	cpu, mem  int64
 	models    string
+	picker    Picker
 	// more spells out what few jobs have: several tasks, other resources, topology,
 	// selectors, tolerations, affinity.
 	more string

@@ -263,7 +263,7 @@ func (us *units) classOf(j *job) classID {
 	if len(j.Tasks) == 1 {
 		t := &j.Tasks[0]
 		models := us.request(j, 0).Accepted()
-		id.gpu, id.cpu, id.mem = t.GPU, t.CPUMilli, t.MemMiB
+		id.gpu, id.cpu, id.mem, id.picker = t.GPU, t.CPUMilli, t.MemMiB, t.Picker
 		if id.whole {
 			id.pods = t.Minimum() - int(j.count[podRunning]+j.count[podDone])
 		}

@@ -152,7 +152,7 @@ func readPods(l *line) []int {
 func readNodes(l *line) []core.Event {
 	n := core.Node{
 		Name: l.name, GPUs: l.number("gpus", 8), CPUMilli: l.milli("cpu", 128000), MemMiB: int64(l.number("mem", 1024)) * 1024,
-		MaxPods: l.number("maxpods", 0), HBD: l.word("hbd", ""), Cordoned: l.flag("cordoned"), Labels: pairs(l, "labels"),
+		MaxPods: l.number("maxpods", 0), HBD: l.word("hbd", ""), Cordoned: l.flag("cordoned"), Blind: l.flag("blind"), Labels: pairs(l, "labels"),
 		Others: readOthers(l),
 	}
 	if n.GPUs > 0 {
@@ -379,6 +379,11 @@ func readRequest(l *line) core.Request {
 	if err := r.Accept(l.list("model")); err != nil {
 		l.wrong("model: %v", err)
 	}
+	picks := slices.Index(cluster.Pickers[:], l.word("picks", "any"))
+	if picks < 0 {
+		l.wrong("picks: one of %v is expected", cluster.Pickers)
+	}
+	r.Picker = core.Picker(max(picks, 0))
 	for _, w := range l.list("select") {
 		r.Selector = append(r.Selector, readRequirement(l, w))
 	}

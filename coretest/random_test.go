@@ -154,6 +154,7 @@ func (s *story) describe(n *core.Node) {
 	n.Others = pick(s, nil, nil, others(2, 0), others(1, 8), others(4, 3))
 	n.Domains, n.HBD = []string{"z", pick(s, "s0", "s1"), pick(s, "l0", "l1")}, pick(s, "", "h0", "h1")
 	n.Labels, n.Taints = map[string]string{"disk": pick(s, "ssd", "hdd"), "rack": pick(s, "7", "12", "-3", "none")}, nil
+	n.Blind = n.Labels["disk"] == "ssd" // follows from what was drawn
 	if s.chance(6) {
 		n.Domains[2] = ""
 	}
@@ -279,6 +280,7 @@ func (s *story) submit() {
 		if s.chance(4) {
 			t.Tolerations = []core.Toleration{{Key: pick(s, "team", ""), Effect: pick(s, "", "", "out")}}
 		}
+		t.Picker = core.Picker((s.jobs + k) % 4 % 3)
 		t.Labels, t.Affinity = s.terms()
 		for k := s.jobs; k%3 == 0 && len(t.Prefers) < 3; k++ { // by the number of the job: draws stay as they were
 			t.Prefers = append(t.Prefers, preferences[(s.jobs+k)/3%len(preferences)])

@@ -89,6 +89,9 @@ func (w *Twin) slots(j *job, t *core.Task, n *node) int {
 	}
 	u := w.use(n)
 	u.cpu += w.reserved(j, t, n, &u)
+	if u.keepsOff(n, t) {
+		return 0
+	}
 	if u.cpu > n.CPUMilli || u.mem > n.MemMiB {
 		return 0 // it has become smaller than its pods
 	}

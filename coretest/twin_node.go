@@ -121,6 +121,7 @@ type use struct {
 	cpu, mem int64
 	pods     int
 	others   map[string]int64
+	picked   [len(cluster.Pickers)]int // pods with GPUs, by who picks these
 }
 
 func (w *Twin) use(n *node) use {
@@ -147,6 +148,7 @@ func (w *Twin) useBut(n *node) use {
 					u.pods++
 					for g := range n.GPUs {
 						if (at.GPUs&^w.lent(n.Name))>>g&1 == 1 {
+							u.picked[core.EnginePicks]++
 							u.gpu[g] += at.GPU
 							u.wholly |= 1 << g
 						}
@@ -165,9 +167,7 @@ func (u *use) add(n *node, t *core.Task, at *core.Placement) {
 	u.cpu += at.CPUMilli
 	u.mem += at.MemMiB
 	u.pods++
-	for _, a := range t.Others {
-		u.others[a.Name] += a.Value
-	}
+	u.countBeside(t)
 	for g := range n.GPUs {
 		if at.GPUs>>g&1 == 0 {
 			continue
@@ -179,6 +179,20 @@ func (u *use) add(n *node, t *core.Task, at *core.Placement) {
 			u.partly |= 1 << g
 		}
 	}
+}
+
+// countBeside counts a pod of a task on a node for what it takes beside GPUs, CPU and memory.
+func (u *use) countBeside(t *core.Task) {
+	for _, a := range t.Others {
+		u.others[a.Name] += a.Value
+	}
+	u.picked[t.Picks()]++
+}
+
+// keepsOff reports whether the node has pods that must not be beside those of a task, by who picks their GPUs.
+func (u *use) keepsOff(n *node, t *core.Task) bool {
+	other := map[core.Picker]core.Picker{core.EnginePicks: core.NodePicks, core.NodePicks: core.EnginePicks}[t.Picks()]
+	return n.Blind && other != core.AnyPicker && u.picked[other] > 0
 }
 
 // notOverfull checks that a node on which a pod of a task starts has what its pods
@@ -199,6 +213,8 @@ func (w *Twin) notOverfull(n *node, t *core.Task) error {
 		return fmt.Errorf("%d of %d MiB are given out", u.mem, n.MemMiB)
 	case n.MaxPods > 0 && u.pods > n.MaxPods:
 		return fmt.Errorf("it has %d pods, and takes %d", u.pods, n.MaxPods)
+	case u.keepsOff(n, t):
+		return fmt.Errorf("it is blind, and has pods whose GPUs it picks and others: %v", u.picked)
 	}
 	for _, a := range t.Others {
 		if has := n.other(a.Name); a.Value > 0 && u.others[a.Name] > has {

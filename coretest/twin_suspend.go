@@ -27,9 +27,7 @@ func (u *use) addImage(n *node, j *job, p *pod) {
 	case p.image:
 		u.pods++
 		u.mem += p.at.MemMiB + j.Suspend.HostMemMiB
-		for _, a := range j.Tasks[p.task].Others {
-			u.others[a.Name] += a.Value
-		}
+		u.countBeside(&j.Tasks[p.task])
 	case p.state == leaving:
 		u.mem += j.Suspend.HostMemMiB
 	}

@@ -86,6 +86,7 @@ var beyond = map[string][]string{
 	"no job is suspended on a cluster":                   {"suspend/found.txt", "suspend/no_memory.txt", "suspend/over.txt", "suspend/resume.txt"},
 	"jobs of others are not submitted":                   {"quota/found_foreign.txt"},
 	"a job that was deleted does not come again at once": {"preemption/held_left_again.txt"},
+	"somebody picks the GPUs of each pod on a cluster":   {"devices/pickers_any.txt"},
 }
 
 // TestScenariosOnAPI plays the scenarios of the engine on a real Kubernetes API:
@@ -419,6 +420,9 @@ func (s *stage) node(n *core.Node) *v1.Node {
 	maps.Copy(labels, n.Labels)
 	if n.GPUs > 0 {
 		labels[v1alpha1.GPUModelLabel] = n.Model
+	}
+	if !n.Blind {
+		labels[v1alpha1.GPUSharingLabel] = v1alpha1.GPUSharingMixed
 	}
 	if n.HBD != "" {
 		labels[v1alpha1.HBDLabel] = n.HBD

@@ -5,6 +5,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
 )
 
 // The format of the file. A field without omitempty is required; comments describe the
@@ -53,7 +54,9 @@ type node struct {
 	Taints    []taint           `json:"taints,omitempty"`
 	Unhealthy []int             `json:"unhealthy,omitempty"`
 	Cordoned  bool              `json:"cordoned,omitempty"`
-	HBD       string            `json:"hbd,omitempty"`
+	// Blind says that the node picks GPUs for pods that say so, and does not know those that the engine picked for others.
+	Blind bool   `json:"blind,omitempty"`
+	HBD   string `json:"hbd,omitempty"`
 	// Devices, when given, has an entry for each GPU.
 	Devices []device `json:"devices,omitempty"`
 }
@@ -124,6 +127,11 @@ type kind string
 
 func (kind) Values() []string { return []string{"training", "inference", "batch", "dev"} }
 
+// picks says who picks the GPUs of a pod, which matters on nodes that are blind.
+type picks string
+
+func (picks) Values() []string { return cluster.Pickers[:] }
+
 type class string
 
 func (class) Values() []string { return []string{"HP", "LP"} }
@@ -185,6 +193,7 @@ type task struct {
 	MemMiB   int64    `json:"memMiB,omitempty" min:"0" max:"1000000000"`
 	Others   others   `json:"others,omitempty"`
 	Models   []string `json:"models,omitempty"` // any
+	Picks    picks    `json:"picks,omitempty"`  // any
 	placing
 	// Running lists the pods that run; the others wait. Leaving lists pods beside those that are being deleted.
 	Running []running `json:"running,omitempty"`

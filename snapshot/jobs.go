@@ -233,6 +233,7 @@ func (r *reader) addTask(c *Job, j *job, i int, at string) error {
 	}
 	made := core.Task{Name: t.Name, Pods: pods, MinPods: least, Request: core.Request{
 		GPU:         core.Milli(t.GPUMilli),
+		Picker:      core.Picker(max(0, slices.Index(cluster.Pickers[:], string(t.Picks)))),
 		CPUMilli:    t.CPUMilli,
 		MemMiB:      t.MemMiB,
 		Others:      t.Others.amounts(),

@@ -109,7 +109,7 @@ func (n *node) names() []string {
 func (n *node) node(name string, levels []string) core.Node {
 	c := core.Node{
 		Name: name, Model: n.Model, GPUs: n.GPUs, CPUMilli: n.CPUMilli, MemMiB: n.MemMiB, Others: n.Others.amounts(),
-		Labels: n.Labels, Unhealthy: n.Unhealthy, Cordoned: n.Cordoned, HBD: n.HBD,
+		Labels: n.Labels, Unhealthy: n.Unhealthy, Cordoned: n.Cordoned, HBD: n.HBD, Blind: n.Blind,
 	}
 	for _, d := range n.Devices {
 		c.Devices = append(c.Devices, core.Device{Island: orNone(d.Island), PCIe: orNone(d.PCIe), NUMA: orNone(d.NUMA), NIC: orNone(d.NIC)})

@@ -274,6 +274,10 @@ const (
 	CliqueLabel = "nvidia.com/gpu.clique"
 	// HBDLabel names it in place of CliqueLabel.
 	HBDLabel = "muster.sh/hbd"
+	// GPUSharingLabel is GPUSharingMixed on nodes whose device plugin may choose GPUs for some pods while others have
+	// GPUs, or parts of one, that Muster chose. Other nodes with a device plugin have one kind of pods at a time.
+	GPUSharingLabel = "muster.sh/gpu-sharing"
+	GPUSharingMixed = "mixed"
 )
 
 // GPUPositionsAnnotation of a node says where each of its GPUs is, by number: island/pcie/numa/nic,
@@ -292,7 +296,7 @@ var Keys = []string{
 	LastCheckpointAnnotation, WalltimeAnnotation, RequiredTopologyAnnotation, PreferredTopologyAnnotation, ClosenessAnnotation,
 	GPUCombinationsAnnotation, GPUModelsAnnotation, GPUFractionAnnotation, GPUCountAnnotation, GPUMemoryAnnotation, MinMemberAnnotation, OnFailureAnnotation, StaleGraceAnnotation,
 	TaskAnnotation, StageAnnotation, SegmentSizeAnnotation, SegmentTopologyAnnotation, GPUsAnnotation, NICsAnnotation, ShareAnnotation, BackfilledAnnotation, SuspendedLabel,
-	DrainAnnotation, EvictionsAnnotation, CordonedAnnotation, StrikesAnnotation, TestAnnotation, DiagnosticLabel, TestsAnnotation, RecoveryAnnotation, ReleaseAnnotation, MoveAnnotation, MovingAnnotation, StandbyUntilAnnotation, StandbyKeepsAnnotation, StandbyAnnotation, PausableAnnotation, AgentAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUPositionsAnnotation, ShardsLabel,
+	DrainAnnotation, EvictionsAnnotation, CordonedAnnotation, StrikesAnnotation, TestAnnotation, DiagnosticLabel, TestsAnnotation, RecoveryAnnotation, ReleaseAnnotation, MoveAnnotation, MovingAnnotation, StandbyUntilAnnotation, StandbyKeepsAnnotation, StandbyAnnotation, PausableAnnotation, AgentAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUSharingLabel, GPUPositionsAnnotation, ShardsLabel,
 	DependencyAnnotation, SlurmJobIDLabel, SlurmJobNameAnnotation, CommentAnnotation,
 }
 

@@ -147,11 +147,23 @@ func inAccount(account string, cpu, mem int64, others []Amount) Milli {
 // AmountsID is the number of a list of amounts in a state; 0 is the empty list.
 type AmountsID int32
 
-// Amounts is a list of amounts as a state knows it. A nil one has none.
+// Amounts is a list of amounts as a state knows it, and who picks the devices of pods that need them. A nil one has
+// none, of pods that may be beside any others.
 type Amounts struct {
-	id   AmountsID
-	list []numbered
+	id     AmountsID
+	list   []numbered
+	picker Picker
 }
+
+// picked are the numbers of resources that no node has, of which each pod with GPUs takes one by its picker: what is
+// taken of it counts these pods. against are those that must not be on the same node, if it is blind.
+var (
+	picked  = [...]int32{EnginePicks: 0, NodePicks: 1}
+	against = [...]int32{EnginePicks: 1, NodePicks: 0}
+)
+
+// unnamed is how many resources have numbers and no names.
+const unnamed = 2
 
 // numbered is an amount, above 0, of the resource of that number.
 type numbered struct {
@@ -167,10 +179,14 @@ func (a *Amounts) ID() AmountsID {
 	return a.id
 }
 
-// Amounts returns a list of amounts as the state knows it, the same for equal
-// lists: nil if all are 0. Lists are kept.
-func (s *State) Amounts(list []Amount) *Amounts {
-	if len(list) == 0 {
+// Amounts returns the other resources of a request as the state knows them, with the picker if it is for GPUs. It returns
+// the same for equal ones, nil if all amounts are 0 and any picker will do. They are kept.
+func (s *State) Amounts(r *Request) *Amounts {
+	return s.listed(r.Others, r.Picks())
+}
+
+func (s *State) listed(list []Amount, picker Picker) *Amounts {
+	if len(list) == 0 && picker == AnyPicker {
 		return nil
 	}
 	var key strings.Builder
@@ -181,14 +197,15 @@ func (s *State) Amounts(list []Amount) *Amounts {
 			known = append(known, numbered{s.resource(a.Name), a.Value})
 		}
 	}
-	if known == nil {
+	if known == nil && picker == AnyPicker {
 		return nil
 	}
+	key.WriteString(Pickers[picker])
 	id, ok := s.amountsKey[key.String()]
 	if !ok {
 		id = AmountsID(len(s.amounts))
 		s.amountsKey[key.String()] = id
-		s.amounts = append(s.amounts, &Amounts{id, known})
+		s.amounts = append(s.amounts, &Amounts{id, known, picker})
 	}
 	return s.amounts[id]
 }
@@ -197,7 +214,7 @@ func (s *State) Amounts(list []Amount) *Amounts {
 func (s *State) resource(name string) int32 {
 	r, ok := s.resources[name]
 	if !ok {
-		r = int32(len(s.resources))
+		r = unnamed + int32(len(s.resources))
 		s.resources[name] = r
 	}
 	return r
@@ -207,6 +224,9 @@ func (s *State) resource(name string) int32 {
 func (n *Node) countOthers(a *Amounts, by int64) {
 	for _, x := range a.list {
 		n.countOther(x.resource, by*x.value)
+	}
+	if a.picker != AnyPicker {
+		n.countOther(picked[a.picker], by)
 	}
 }
 
@@ -224,15 +244,24 @@ func (n *Node) countOther(resource int32, value int64) {
 	(*n.others)[resource] += value
 }
 
-// Times returns how many times the node has the amounts free, at most most.
+// Times returns how many times the node has the amounts free, at most most; 0 if it is blind and has pods that must
+// not be beside those that need them.
 func (n *Node) Times(a *Amounts, most int) int {
 	if a == nil {
 		return most
+	}
+	if n.Keeps(a.picker) {
+		return 0
 	}
 	for _, x := range a.list {
 		most = min(most, int(max(0, n.freeOf(x.resource))/x.value))
 	}
 	return most
+}
+
+// Keeps reports whether the node keeps pods of a picker off, since it is blind and has some of the other one.
+func (n *Node) Keeps(off Picker) bool {
+	return off != AnyPicker && n.Spec.Blind && n.freeOf(against[off]) < 0
 }
 
 // freeOf returns how much of a resource is free, less than nothing where the node

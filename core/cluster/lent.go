@@ -218,10 +218,10 @@ func (s *State) partsChanged(id NodeID) {
 }
 
 // lentSpec describes the lent node of a home. Of CPU and memory it says the home's: how much of it pods may take
-// depends on the owners.
+// depends on the owners. It is not blind: that the node picks none of these devices for others is up to their owner, who lends them.
 func (n *Node) lentSpec() NodeSpec {
 	spec := *n.Spec
-	spec.Others = nil
+	spec.Others, spec.Blind = nil, false
 	return spec
 }
 
@@ -396,6 +396,7 @@ func (s *State) useBeside(n *Node, o Owner, a *Alloc, by int64) {
 
 // draw takes devices of its home for a pod on a lent node, by 1, or gives them back, -1.
 func (l *loan) draw(h *Node, devices uint64, by int64) {
+	h.countOther(picked[EnginePicks], -by*int64(bits.OnesCount64(devices)))
 	for m := devices; m != 0; m &= m - 1 {
 		d := bits.TrailingZeros64(m)
 		h.part[d] -= int16(by) * int16(WholeGPU)

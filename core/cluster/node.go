@@ -177,7 +177,7 @@ func Check(n *NodeSpec) error {
 // equal reports whether nothing that may change of a node differs.
 func (n *NodeSpec) equal(o *NodeSpec) bool {
 	return n.CPUMilli == o.CPUMilli && n.MemMiB == o.MemMiB && n.MaxPods == o.MaxPods && n.HBD == o.HBD && slices.Equal(n.Others, o.Others) && maps.Equal(n.Labels, o.Labels) &&
-		slices.Equal(n.Taints, o.Taints) && slices.Equal(n.Domains, o.Domains)
+		slices.Equal(n.Taints, o.Taints) && slices.Equal(n.Domains, o.Domains) && n.Blind == o.Blind
 }
 
 // Split returns the set of healthy devices of which a part is free.

@@ -41,7 +41,7 @@ func labelled(labels []string) func(int32) []string {
 }
 
 func (y *yard) need() Need {
-	return Need{1 + y.up(3), int64(y.up(9)), int64(y.up(9)), y.Amounts(y.amounts(4)), int64(max(0, y.up(3)-1)) * 500}
+	return Need{1 + y.up(3), int64(y.up(9)), int64(y.up(9)), y.listed(y.amounts(4), AnyPicker), int64(max(0, y.up(3)-1)) * 500}
 }
 
 // amounts draws none, or up to most of two resources.
@@ -86,7 +86,7 @@ func (y *yard) change() {
 			y.Find(p, f, LeafOrder(y.up(int(numOrders))), y.need())
 		}
 	case n.Up:
-		a := Alloc{Node: id, Others: y.Amounts(y.amounts(3)).ID(), Share: WholeGPU, CPUMilli: int64(y.up(3)), MemMiB: int64(y.up(3))}
+		a := Alloc{Node: id, Others: y.listed(y.amounts(3), AnyPicker).ID(), Share: WholeGPU, CPUMilli: int64(y.up(3)), MemMiB: int64(y.up(3))}
 		if g := y.up(4); g <= n.Free() {
 			a.GPUs = y.PickGPUs(id, g)
 		}

@@ -67,6 +67,9 @@ type NodeSpec struct {
 	HBD string
 	// Cordoned keeps new pods off the node.
 	Cordoned bool
+	// Blind says that the node picks devices for pods of [NodePicks] and does not know those of [EnginePicks], which it
+	// may pick again. So it never has pods of both at once.
+	Blind bool
 }
 
 // DeviceSpec is the position of a GPU in its node.
@@ -150,11 +153,28 @@ const (
 // label, whose key follows.
 const LabelLevel = "label="
 
+// Picker says who picks the devices of a pod. It matters on nodes that are [NodeSpec.Blind].
+type Picker uint8
+
+const (
+	// AnyPicker is of pods that may be beside any others.
+	AnyPicker Picker = iota
+	// EnginePicks is of pods that get the devices, or the part of one, that the engine picks.
+	EnginePicks
+	// NodePicks is of pods that get the devices that their node picks, as many as the engine counts.
+	NodePicks
+)
+
+// Pickers are the names of pickers.
+var Pickers = [...]string{AnyPicker: "any", EnginePicks: "engine", NodePicks: "node"}
+
 // Request is what one pod needs.
 type Request struct {
 	// GPU is below WholeGPU for a part of one shared device, or a multiple of
 	// WholeGPU for whole devices; 0 for a pod without GPUs.
 	GPU Milli
+	// Picker says who picks the devices; nothing for a pod without any: see [Request.Picks].
+	Picker Picker
 	// CPUMilli is in thousandths of a core; MemMiB in MiB; both 0..MaxAmount.
 	CPUMilli, MemMiB int64
 	// Others is what the pod takes of other resources, sorted by name.
@@ -172,9 +192,17 @@ type Request struct {
 	Tolerations []Toleration
 }
 
+// Picks returns who picks the devices of the pod, AnyPicker if it has none.
+func (r *Request) Picks() Picker {
+	if r.GPU == 0 {
+		return AnyPicker
+	}
+	return r.Picker
+}
+
 // Equal reports whether two requests are the same, in the same form.
 func (r *Request) Equal(o *Request) bool {
-	return r.GPU == o.GPU && r.CPUMilli == o.CPUMilli && r.MemMiB == o.MemMiB && slices.Equal(r.Others, o.Others) && slices.Equal(r.Models, o.Models) && slices.Equal(r.Speeds, o.Speeds) &&
+	return r.GPU == o.GPU && r.Picker == o.Picker && r.CPUMilli == o.CPUMilli && r.MemMiB == o.MemMiB && slices.Equal(r.Others, o.Others) && slices.Equal(r.Models, o.Models) && slices.Equal(r.Speeds, o.Speeds) &&
 		equalSelectors(r.Selector, o.Selector) && slices.EqualFunc(r.AnyOf, o.AnyOf, equalSelectors) && slices.Equal(r.Tolerations, o.Tolerations)
 }
 
@@ -191,6 +219,9 @@ func (r *Request) Check() error {
 	}
 	if err := checkAmounts(r.Others); err != nil {
 		return err
+	}
+	if int(r.Picker) >= len(Pickers) {
+		return fmt.Errorf("picker %d, expected 0..%d", r.Picker, len(Pickers)-1)
 	}
 	if len(r.Speeds) > 0 && len(r.Speeds) != len(r.Models) {
 		return fmt.Errorf("%d speeds, expected one for each of %d GPU models", len(r.Speeds), len(r.Models))

@@ -265,6 +265,9 @@ func (s *search) likeness(of *usable, key []byte) []byte {
 	for _, part := range parts[:k] {
 		key = binary.AppendVarint(key, int64(part))
 	}
+	if n.Spec.Blind { // whom it keeps off says what it holds, until the unit itself has pods there
+		key = append(key, 1)
+	}
 	// 2. For each task, what fits by selectors and other resources, and the domains of its
 	// terms. Of terms about nodes, each node is a domain of its own; there the pods count that
 	// it hosts already.

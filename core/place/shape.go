@@ -74,7 +74,7 @@ func (p *Placer) shape(r *cluster.Request, reserve int64, lent bool) *Shape {
 		p.epoch = p.state.Epoch()
 		clear(p.shapes)
 	}
-	k := shapeKey{keyOf(r), p.state.Amounts(r.Others).ID(), reserve, lent}
+	k := shapeKey{keyOf(r), p.state.Amounts(r).ID(), reserve, lent}
 	sh := p.shapes[k]
 	if sh == nil {
 		sh = newShape(p.state, r, lent)
@@ -98,7 +98,7 @@ const maxShapes = 1 << 12
 // newShape compiles a request. It must be compiled again when the state has
 // gained pools or the labels of nodes have changed.
 func newShape(s *cluster.State, r *cluster.Request, lent bool) *Shape {
-	sh := &Shape{CPU: r.CPUMilli, Mem: r.MemMiB, Others: s.Amounts(r.Others), request: r, Named: len(r.Models) > 0, Mixed: len(r.Models) > 1, most: [2]int{-1, -1}}
+	sh := &Shape{CPU: r.CPUMilli, Mem: r.MemMiB, Others: s.Amounts(r), request: r, Named: len(r.Models) > 0, Mixed: len(r.Models) > 1, most: [2]int{-1, -1}}
 	if r.GPU < cluster.WholeGPU {
 		sh.Part = r.GPU
 	} else {

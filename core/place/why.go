@@ -29,6 +29,8 @@ const (
 	Pods
 	// Other: on nodes that lack another resource.
 	Other
+	// Sharing: on blind nodes with pods whose devices another picks.
+	Sharing
 	// Constraint: selectors, taints or affinity exclude the nodes with room.
 	Constraint
 	// Topology: the gang fits, but in no single domain of the required level.
@@ -52,6 +54,9 @@ func (p *Placer) Why(u *Unit) Shortfall {
 	}
 	if s := p.whyOthers(u); s.Lack != NoLack {
 		return s
+	}
+	if u.pickers() > 1 {
+		return Shortfall{Sharing, "each task has room by itself, but not beside the others on the same nodes: some pods need GPUs that nodes pick, and others need parts, or GPUs that nodes do not count"}
 	}
 	if u.Exhausted {
 		lack := GPUs
@@ -127,6 +132,9 @@ type counts struct {
 	gpu            int           // slots by GPU alone
 	cpu, mem, pods int           // and by CPU; and by memory; and by pods
 	others         []otherCount  // and by each resource that the request names
+	picked         int           // and by who picks devices
+	keepers        int           // nodes with room that keep the pods off, by who picks devices
+	barred         int           // slots on those of them that suit the pods
 	fit            int           // and by all that is counted
 	home           int           // and in the domain where other pods of the job are
 	suits          int           // and by all
@@ -167,6 +175,12 @@ func (p *Placer) whyTask(u *Unit, t int) Shortfall {
 		return Shortfall{Memory, fmt.Sprintf("needs %s: the free GPUs%s hold %s, the memory of their nodes %d", wants, sh.on(), podsText(c.gpu), c.mem)}
 	case c.pods < need:
 		return Shortfall{Pods, fmt.Sprintf("needs %s: the nodes%s with room for them take %d more pods", wants, sh.on(), c.pods)}
+	case c.picked < need:
+		return Shortfall{Sharing, fmt.Sprintf("needs %s: the nodes%s with room for them take %d: %d have pods whose GPUs %s",
+			wants, sh.on(), c.picked, c.keepers, keepers[sh.request.Picker])}
+	case c.suits < need && c.suits+c.barred >= need:
+		return Shortfall{Sharing, fmt.Sprintf("needs %s: the nodes%s with room for them, where selectors, taints and affinity allow, take %d: others have pods whose GPUs %s",
+			wants, sh.on(), c.suits, keepers[sh.request.Picker])}
 	case c.fit < need:
 		i := slices.IndexFunc(c.others, func(o otherCount) bool { return o.fit < need })
 		return Shortfall{Other, fmt.Sprintf("needs %s: the nodes%s with room for them have %d of %d %s free, which hold %d",
@@ -181,6 +195,12 @@ func (p *Placer) whyTask(u *Unit, t int) Shortfall {
 			wants, podsText(c.fit), c.suits)}
 	}
 	return Shortfall{}
+}
+
+// keepers says of the pods that keep those of a picker off their node how they got their GPUs.
+var keepers = [...]string{
+	cluster.EnginePicks: "their nodes picked, and nothing says which these are",
+	cluster.NodePicks:   "are parts, or are not counted by their nodes, which could give them out again",
 }
 
 // podsText writes a number of pods; nodes hold any number of pods that ask for nothing.
@@ -219,6 +239,14 @@ func (p *Placer) countNode(u *Unit, t *Task, id cluster.NodeID, c *counts) {
 	c.mem += free(plenty, cpu, n.Mem)
 	fit := free(n.PodsLeft(), cpu, n.Mem)
 	c.pods += fit
+	if fit > 0 && n.Keeps(sh.request.Picks()) {
+		c.keepers++
+		if sh.selected(p.state, id) && p.satisfies(u, t, id, u.startsBy()) {
+			c.barred += fit
+		}
+		fit = 0
+	}
+	c.picked += fit
 	room := fit
 	for i := range c.others {
 		o, a := &c.others[i], &sh.request.Others[i]
@@ -266,6 +294,17 @@ func (p *Placer) whyOthers(u *Unit) Shortfall {
 		}
 	}
 	return Shortfall{}
+}
+
+// pickers returns how many pick devices for pods of the unit that must not be together on blind nodes.
+func (u *Unit) pickers() int {
+	var known [len(cluster.Pickers)]int
+	for t := range u.Tasks {
+		if task := &u.Tasks[t]; len(task.Pods) > 0 {
+			known[task.request.Picks()] = 1
+		}
+	}
+	return known[cluster.EnginePicks] + known[cluster.NodePicks]
 }
 
 func (p *Placer) whyTopology(u *Unit) Shortfall {

@@ -23,6 +23,7 @@ const (
 	devices       = "muster.sh/gpus"         // indices of the pod's GPUs, as in 0,3
 	share         = "muster.sh/share"        // how much of each, in thousandths; of all without
 	fraction      = "muster.sh/gpu-fraction" // of a GPU that the pod requests
+	sharing       = "muster.sh/gpu-sharing"  // of a node; mixed allows both kinds of pods
 	queueLabel    = "muster.sh/queue"
 	suspended     = "muster.sh/suspended"
 	paused        = "muster.sh/Paused"
@@ -39,8 +40,8 @@ func Holds(p *v1.Pod) bool {
 }
 
 // Nodes returns what is wrong with what pods take of nodes: a GPU that is given twice, or
-// that a node does not have, a pod that does not have the GPUs that it asks for, and more
-// of anything than a node can allocate.
+// that a node does not have, a pod that does not have the GPUs that it asks for, pods with GPUs that the node chooses beside
+// pods with others of its GPUs, and more of anything than a node can allocate.
 func Nodes(nodes []v1.Node, pods []*v1.Pod) []string {
 	on := map[string][]*v1.Pod{}
 	for _, p := range pods {
@@ -69,7 +70,8 @@ func Node(n *v1.Node, pods []*v1.Pod) []string {
 		count, _ = strconv.ParseInt(n.Labels[gpuCount], 10, 64)
 	}
 	used := v1.ResourceList{}
-	held := map[int][]string{} // names of pods, by GPU
+	var counted, uncounted []string // pods that the device plugin gives GPUs, and others that have some
+	held := map[int][]string{}      // names of pods, by GPU
 	sums := map[int]int64{}
 	for _, p := range pods {
 		requests := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
@@ -89,6 +91,15 @@ func Node(n *v1.Node, pods []*v1.Pod) []string {
 		if p.Spec.SchedulerName == schedulerName && want.Value() > 0 && int64(len(list)) != want.Value() {
 			wrong("pod %s asks for %d GPUs and has %v", p.Name, want.Value(), list)
 		}
+		switch {
+		case want.Value() > 0:
+			counted = append(counted, p.Name)
+		case len(list) > 0:
+			uncounted = append(uncounted, p.Name)
+		}
+	}
+	if gpus.Value() > 0 && n.Labels[sharing] != "mixed" && len(counted) > 0 && len(uncounted) > 0 {
+		wrong("it chooses GPUs for %s, and may choose those of %s", strings.Join(counted, " "), strings.Join(uncounted, " "))
 	}
 	for _, d := range slices.Sorted(maps.Keys(sums)) {
 		if sums[d] > whole {

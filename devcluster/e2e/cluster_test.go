@@ -229,6 +229,9 @@ func gpus(n int, model string) func(*v1.Node) {
 	}
 }
 
+// mixed lets a node have pods that its device plugin counts beside others that have GPUs.
+func mixed(o *v1.Node) { o.Labels[v1alpha1.GPUSharingLabel] = v1alpha1.GPUSharingMixed }
+
 // inLeaf says in which leaf of the network a node is.
 func inLeaf(name string) func(*v1.Node) {
 	return func(o *v1.Node) { o.Labels[leafLabel] = name }

@@ -117,11 +117,40 @@ func TestPodsOfNamedAmounts(t *testing.T) {
 	c.bound("third")
 }
 
+// Where a device plugin chooses GPUs, a node has pods that it counts or pods that Muster alone gives GPUs, never both,
+// in whatever order they come, and also if they come together.
+func TestPodFractionApart(t *testing.T) {
+	c := begin(t)
+	c.nodesNamed("n", 2, gpus(4, "A10"))
+	c.schedule()
+	quarter := func(name string) *v1.Pod { return pod(name, asks(0), note(v1alpha1.GPUFractionAnnotation, "0.25")) }
+	counted := func(name string, n string) *v1.Pod { return pod(name, asks(0), note(v1alpha1.GPUCountAnnotation, n)) }
+	c.create(quarter("part"))
+	part := c.bound("part")[0]
+	c.create(pod("whole"))
+	whole := c.bound("whole")[0]
+	c.create(quarter("part2"), counted("two", "2"), pod("whole2", asks(3)))
+	if on := c.bound("part2", "two", "whole2"); part == whole || on[0] != part || on[1] != part || on[2] != whole {
+		t.Errorf("the first part is on %s and the first whole on %s; then parts and wholes are on %v", part, whole, on)
+	}
+	c.create(pod("third"))
+	c.waits("third", "GPUSharing", "the nodes with room for them take 0: 1 have pods whose GPUs are parts")
+	c.delete("part", "part2", "two")
+	c.bound("third")
+	c.create(quarter("part3"))
+	c.waits("part3", "GPUSharing", "2 have pods whose GPUs their nodes picked")
+	c.editNode(whole, func(n *v1.Node) { n.Labels[v1alpha1.GPUSharingLabel] = v1alpha1.GPUSharingMixed })
+	c.delete("whole2")
+	if on := c.bound("part3")[0]; on != whole {
+		t.Errorf("a part is on %s; expected the node with the label, %s", on, whole)
+	}
+}
+
 // A part of a GPU is given out by device: parts share one as far as it goes, and
-// whole GPUs go to others.
+// whole GPUs go to others, on a node that allows both.
 func TestPodFraction(t *testing.T) {
 	c := begin(t)
-	c.node("n", gpus(2, "A10"))
+	c.node("n", gpus(2, "A10"), mixed)
 	c.schedule()
 	half := func(name string) *v1.Pod { return pod(name, asks(0), note(v1alpha1.GPUFractionAnnotation, "0.5")) }
 	c.create(half("a"), half("b"), pod("whole"))

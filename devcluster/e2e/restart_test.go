@@ -98,7 +98,7 @@ func TestRestart(t *testing.T) {
 // A new scheduler knows which GPUs are taken, and that a gang is whole.
 func TestRestartKeepsDevices(t *testing.T) {
 	c := begin(t)
-	c.node("n")
+	c.node("n", mixed)
 	c.schedule()
 	c.group("train", 2)
 	c.bound(c.several("train", 0, 2, asks(2), ofGroup("train"))...)

@@ -535,7 +535,7 @@ func TestStaysByAnnotation(t *testing.T) {
 // A part of a GPU is recorded as soon as the pod is bound, before anybody edits it.
 func TestPartIsRecorded(t *testing.T) {
 	w := newWorld(t)
-	w.node("n", "r")
+	w.node("n", "r", mixed)
 	w.pod("whole")
 	w.pod("part", asking("cpu", "1"), func(p *v1.Pod) { p.Annotations[v1alpha1.GPUFractionAnnotation] = "0.5" })
 	w.on("whole>n", "part>n")

@@ -31,7 +31,7 @@ func TestGPUKinds(t *testing.T) {
 	w.pod("first")
 	w.on("amd>", "first>nvidia")
 	w.waits("amd", core.NoNode.String(), "no node has GPUs of resource amd.com/gpu")
-	w.node("amd", "r1", offering("amd.com/gpu", "2"))
+	w.node("amd", "r1", offering("amd.com/gpu", "2"), mixed)
 	w.on("amd>amd")
 
 	// Of each kind there is what its nodes have.

@@ -29,7 +29,7 @@ func (m *changes) nodeSeen(o *objects.Node) {
 		m.log.Warn("a node's count of evictions is 0", "node", o.Name, "why", o.Miscounted)
 	}
 	for _, bad := range []struct{ what, why string }{
-		{"cannot use a node", o.Wrong}, {"cannot drain a node", o.Undrained}, {"cannot use the positions of a node's GPUs", o.Misplaced}, {"GPUs of a node are broken", o.Fault.Why},
+		{"cannot use a node", o.Wrong}, {"cannot drain a node", o.Undrained}, {"cannot use what a node says of its GPUs", o.Misplaced}, {"GPUs of a node are broken", o.Fault.Why},
 	} {
 		if bad.why != "" {
 			m.log.Warn(bad.what, "node", o.Name, "why", bad.why)

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
 )
 
 // replicas has a node offer its GPUs several times each, as so many devices of a resource.
@@ -23,6 +24,44 @@ func replicas(name v1.ResourceName, n int) change[*v1.Node] {
 	}
 }
 
+// mixed lets a node have pods that its device plugin counts beside others that have GPUs.
+func mixed(o *v1.Node) { o.Labels[v1alpha1.GPUSharingLabel] = v1alpha1.GPUSharingMixed }
+
+// Where a device plugin chooses GPUs, a node has one kind of pods at a time, and what its label says may change.
+func TestBlindNodes(t *testing.T) {
+	w := newWorld(t)
+	w.node("a", "1")
+	w.pod("part", asking("cpu", "1"), noted(v1alpha1.GPUFractionAnnotation, "0.5"))
+	w.pod("memory", asking("cpu", "1"), noted(v1alpha1.GPUMemoryAnnotation, "1000"))
+	w.pod("count", asking("cpu", "1"), noted(v1alpha1.GPUCountAnnotation, "2"))
+	w.pod("whole")
+	w.on("part>a", "count>a", "whole>", "memory>")
+	w.waits("whole", core.GPUSharing.String(), "1 have pods whose GPUs are parts")
+	w.node("a", "1", withMemory("H800", "80000"))
+	w.on("memory>a", "whole>")
+
+	// Pods of other schedulers have what the kubelet chooses.
+	w.node("b", "1")
+	w.pod("theirs", func(p *v1.Pod) { p.Spec.SchedulerName, p.Spec.NodeName = "other", "b" })
+	w.pod("part2", asking("cpu", "1"), noted(v1alpha1.GPUFractionAnnotation, "0.5"), func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{host: "b"} })
+	w.on("part2>", "whole>b")
+	w.waits("part2", core.GPUSharing.String(), "where selectors, taints and affinity allow, take 0: others have pods whose GPUs their nodes picked")
+
+	// A new engine knows it; the label of a node takes effect when it comes, and when it goes.
+	if err := w.m.rebuild(); err != nil {
+		t.Fatal(err)
+	}
+	w.pod("whole2", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{host: "a"} })
+	w.on("part2>", "whole2>")
+	w.node("b", "1", mixed)
+	w.on("part2>b", "whole2>")
+	w.node("b", "1", func(o *v1.Node) { o.Labels[v1alpha1.GPUSharingLabel] = "yes" })
+	w.pod("whole3", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{host: "b"} })
+	w.on("whole3>")
+	w.gone("part2")
+	w.on("whole3>b")
+}
+
 // GPUs that are offered several times each are of a model of their own, and only for pods that ask for them, unless there are no others.
 func TestSharedGPUs(t *testing.T) {
 	w := newWorld(t)
@@ -34,7 +73,7 @@ func TestSharedGPUs(t *testing.T) {
 	}
 	w.pod("part", asking("cpu", "1"), noted(v1alpha1.GPUFractionAnnotation, "0.5"))
 	w.on("part>")
-	w.node("whole", "2", func(o *v1.Node) { o.Labels["nvidia.com/gpu.product"] = "NVIDIA-H800" })
+	w.node("whole", "2", mixed, func(o *v1.Node) { o.Labels["nvidia.com/gpu.product"] = "NVIDIA-H800" })
 	w.on("part>whole")
 	for i := range 8 {
 		w.pod(fmt.Sprint("p", i), asking("nvidia.com/gpu", "1"))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/health"
+	"github.com/muster-sched/muster/kube/sharing"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -28,7 +29,7 @@ type Node struct {
 	// effect.
 	Drain     *translate.Drain
 	Undrained string
-	// Misplaced says why what it says about the positions of its GPUs has no effect.
+	// Misplaced says why what it says about the positions of its GPUs, or how they may be shared, has no effect.
 	Misplaced string
 	// Evictions is how many LP pods were evicted from it, as an instance counted that wrote it there;
 	// Miscounted says why what is written there has no effect.
@@ -54,6 +55,8 @@ func TrimNode(n *v1.Node) *Node {
 		o.Wrong = err.Error()
 	}
 	if _, err := translate.Positions(n); err != nil && o.Wrong == "" {
+		o.Misplaced = err.Error()
+	} else if _, err := sharing.Blind(n.Labels); err != nil && o.Wrong == "" {
 		o.Misplaced = err.Error()
 	}
 	if o.Evictions, err = translate.Evictions(n); err != nil {

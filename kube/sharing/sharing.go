@@ -4,13 +4,18 @@
 // which share it by MPS. Each of them counts as a GPU of its node, and is none: a pod that has one has no
 // memory of its own, and two of them may be the same GPU. So they are of a model of their own, and what asks for
 // GPUs without naming it gets whole ones, as long as there are any.
+//
+// A plugin also chooses which of a node's GPUs a pod gets, and does not know those that Muster chose for pods that ask
+// Muster alone for GPUs or for a part of one. See [Blind].
 package sharing
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
 )
@@ -30,6 +35,20 @@ const (
 	replicas = "nvidia.com/gpu.replicas"
 	strategy = "nvidia.com/gpu.sharing-strategy"
 )
+
+// Blind reports whether the kubelet of a node with such labels could give a pod GPUs that Muster gave to another one,
+// so that the node never has both kinds of pods at once. Only the label that allows that says otherwise. An error says
+// why the label has no effect.
+func Blind(labels map[string]string) (bool, error) {
+	switch v, ok := labels[v1alpha1.GPUSharingLabel]; {
+	case !ok:
+		return true, nil
+	case v == v1alpha1.GPUSharingMixed:
+		return false, nil
+	default:
+		return true, fmt.Errorf("label %s: expected %s or no label; found %q", v1alpha1.GPUSharingLabel, v1alpha1.GPUSharingMixed, v)
+	}
+}
 
 // Offered reports whether the labels of a node say that its GPUs are offered several times.
 func Offered(labels map[string]string) bool {

@@ -3,6 +3,7 @@ package sharing
 import (
 	"testing"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
 )
@@ -22,6 +23,17 @@ func TestOffered(t *testing.T) {
 		if got := Offered(c.labels); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
+	}
+}
+
+func TestBlind(t *testing.T) {
+	for value, want := range map[string]bool{"mixed": false, "": true, "parts": true} {
+		if got, err := Blind(map[string]string{v1alpha1.GPUSharingLabel: value}); got != want || (err != nil) != want {
+			t.Errorf("%q: %t, %v", value, got, err)
+		}
+	}
+	if got, err := Blind(nil); !got || err != nil {
+		t.Errorf("without a label: %t, %v", got, err)
 	}
 }
 

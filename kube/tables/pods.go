@@ -218,7 +218,7 @@ func (p *Pod) Takes() *translate.Amounts {
 
 // amountsOf is the request of a pod of another scheduler.
 func amountsOf(a *translate.Amounts) core.Request {
-	return core.Request{GPU: core.Milli(min(a.GPUs, cluster.MaxGPUs)) * core.WholeGPU, CPUMilli: a.CPUMilli, MemMiB: a.MemMiB, Others: a.Others}
+	return core.Request{GPU: core.Milli(min(a.GPUs, cluster.MaxGPUs)) * core.WholeGPU, Picker: core.NodePicks, CPUMilli: a.CPUMilli, MemMiB: a.MemMiB, Others: a.Others}
 }
 
 // Share is how much of each of its GPUs a pod has.

@@ -61,6 +61,7 @@ func Node(n *v1.Node) (node core.Node, missing int, err error) {
 	if gpus > 0 {
 		node.Model = Model(n.Labels)
 		node.Devices, _ = Positions(n)
+		node.Blind, _ = sharing.Blind(n.Labels)
 	}
 	node.Labels = make(map[string]string, len(n.Labels)+2)
 	for k, v := range n.Labels {

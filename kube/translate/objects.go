@@ -114,6 +114,8 @@ func podOf(r *core.Request) *v1.Pod {
 	}
 	notes := map[string]string{}
 	switch {
+	case r.GPU >= core.WholeGPU && r.Picker == core.EnginePicks:
+		notes[v1alpha1.GPUCountAnnotation] = fmt.Sprint(int64(r.GPU / core.WholeGPU))
 	case r.GPU >= core.WholeGPU:
 		list[v1alpha1.GPUResource] = *resource.NewQuantity(int64(r.GPU/core.WholeGPU), resource.DecimalSI)
 	case r.GPU > 0:

@@ -22,6 +22,9 @@ func Request(p *v1.Pod, a *Attributes) (core.Request, error) {
 	asked := requestsOf(p)
 	need := AmountsIn(asked)
 	r := core.Request{GPU: milli(min(need.GPUs, cluster.MaxGPUs)), CPUMilli: need.CPUMilli, MemMiB: need.MemMiB, Others: need.Others}
+	if need.GPUs > 0 {
+		r.Picker = core.NodePicks
+	}
 	if err := r.Accept(a.Models); err != nil {
 		return r, fmt.Errorf("%s of a pod: expected %w; found %q", v1alpha1.GPUModelsAnnotation, err, strings.Join(a.Models, "|"))
 	}
@@ -74,7 +77,11 @@ func addPart(r *core.Request, a *Attributes) error {
 	if a.GPUCount > 0 && r.GPU+a.Fraction > 0 {
 		return fmt.Errorf("%s and other GPUs, or a fraction of one, are requested: expected one of them", v1alpha1.GPUCountAnnotation)
 	}
-	r.GPU += a.Fraction + milli(int64(a.GPUCount))
+	part := a.Fraction + milli(int64(a.GPUCount))
+	if r.GPU == 0 && (part > 0 || a.GPUMemory > 0) {
+		r.Picker = core.EnginePicks
+	}
+	r.GPU += part
 	if a.GPUMemory > 0 && r.GPU > 0 {
 		return fmt.Errorf("GPU memory and GPUs, or a fraction of one, are requested: expected one of them")
 	}

@@ -107,12 +107,12 @@ func TestRequest(t *testing.T) {
 			core.Request{}, `node affinity: unknown operator "Like" of a`},
 		{"tolerations", `spec: {tolerations: [{key: k, value: v, effect: NoSchedule}, {key: k, operator: Exists}, {operator: Exists}, {key: node.kubernetes.io/not-ready, operator: Exists}, {key: k, operator: Exists, effect: PreferNoSchedule}, {operator: Exists, effect: NoSchedule}, {key: k, operator: Lt, value: "3"}]}`,
 			core.Request{Tolerations: []core.Toleration{{Key: "k", Value: "=v", Effect: "NoSchedule"}, {Key: "k"}, {}, {Key: "k", Effect: "PreferNoSchedule"}, {Effect: "NoSchedule"}}}, ""},
-		{"a part", `metadata: {annotations: {muster.sh/gpu-fraction: "0.25", muster.sh/gpu-models: "H800|A100"}}`, core.Request{GPU: 250, Models: []string{"H800", "A100"}}, ""},
+		{"a part", `metadata: {annotations: {muster.sh/gpu-fraction: "0.25", muster.sh/gpu-models: "H800|A100"}}`, core.Request{GPU: 250, Picker: core.EnginePicks, Models: []string{"H800", "A100"}}, ""},
 		{"a part and a whole", `{metadata: {annotations: {gpu-fraction: "0.5"}}, spec: {containers: [{name: a, resources: {requests: {nvidia.com/gpu: 1}}}]}}`,
-			core.Request{GPU: 1000}, "a fraction of a GPU and 1 whole GPUs are requested: expected one of them"},
+			core.Request{GPU: 1000, Picker: core.NodePicks}, "a fraction of a GPU and 1 whole GPUs are requested: expected one of them"},
 		{"memory and a part", `{metadata: {annotations: {gpu-memory: "10", gpu-fraction: "0.5"}}, spec: {containers: [{name: a}]}}`,
 			core.Request{}, "GPU memory and GPUs, or a fraction of one, are requested: expected one of them"},
-		{"too many", `spec: {containers: [{name: a, resources: {requests: {nvidia.com/gpu: 65}}}]}`, core.Request{GPU: 65000}, "65 GPUs are requested, expected at most 64 per pod"},
+		{"too many", `spec: {containers: [{name: a, resources: {requests: {nvidia.com/gpu: 65}}}]}`, core.Request{GPU: 65000, Picker: core.NodePicks}, "65 GPUs are requested, expected at most 64 per pod"},
 	} {
 		p := read[v1.Pod](t, c.pod)
 		var a Attributes
@@ -144,7 +144,7 @@ status:
 `)
 	got, missing, err := Node(n)
 	want := core.Node{
-		Name: "n1", Model: "H800", GPUs: 8, CPUMilli: 63500, MemMiB: 500 << 10, MaxPods: 110, HBD: "c1", Cordoned: true,
+		Name: "n1", Model: "H800", GPUs: 8, CPUMilli: 63500, MemMiB: 500 << 10, MaxPods: 110, HBD: "c1", Cordoned: true, Blind: true,
 		Labels: map[string]string{"nvidia.com/gpu.product": "NVIDIA-H800", "nvidia.com/gpu.clique": "c1", "zone": "z", NodeName: "n1", ResourceLabel("nvidia.com/gpu"): "true"},
 		Taints: []core.Taint{{Key: "gpu", Value: "=yes", Effect: "NoSchedule"}, {Key: "soft", Value: "=", Effect: "PreferNoSchedule"}},
 		Others: []core.Amount{{Name: "ephemeral-storage", Value: 1024}, {Name: "rdma/hca", Value: 4}},
