@@ -138,7 +138,7 @@ func TestPodFractionApart(t *testing.T) {
 	c.delete("part", "part2", "two")
 	c.bound("third")
 	c.create(quarter("part3"))
-	c.waits("part3", "GPUSharing", "2 have pods whose GPUs their nodes picked")
+	c.waits("part3", "GPUSharing", "1 have pods whose GPUs their nodes picked")
 	c.editNode(whole, func(n *v1.Node) { n.Labels[v1alpha1.GPUSharingLabel] = v1alpha1.GPUSharingMixed })
 	c.delete("whole2")
 	if on := c.bound("part3")[0]; on != whole {
