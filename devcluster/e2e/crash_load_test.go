@@ -35,6 +35,8 @@ import (
 // Each GPU comes with 2 CPUs and 1 or 3 GiB. Of these the queues have quotas too, which run
 // out before their GPUs: lab borrows CPUs of prod.
 //
+// All nodes may have parts beside whole GPUs: else the parts would need one that the others never let them have.
+//
 // Beside these, Jobs come that end by themselves, some of a priority for which others
 // make room, and some in the place of the gang while it is away. For all that come 18 GPUs
 // of east are left.
@@ -71,7 +73,7 @@ func (c *cluster) crashLoad(seed uint64) *crashLoad {
 		name string
 		n    int
 	}{{"east", eastNodes}, {"west", westNodes}} {
-		c.nodesNamed(pool.name, pool.n, inPool(pool.name), func(n *v1.Node) {
+		c.nodesNamed(pool.name, pool.n, inPool(pool.name), mixed, func(n *v1.Node) {
 			n.Status.Capacity[v1.ResourceCPU], n.Status.Allocatable[v1.ResourceCPU] = resource.MustParse("20"), resource.MustParse("18")
 		})
 	}
