@@ -83,9 +83,9 @@ func TestGPUKindsOfOneNode(t *testing.T) {
 // nothing of them.
 func TestGPUsOfTheJob(t *testing.T) {
 	w := newWorld(t)
-	w.node("a", "r1", withMemory("A", "16000"))
-	w.node("b", "r1", withMemory("B", "32000"))
-	w.node("c", "r1", withMemory("C", "64000"))
+	w.node("a", "r1", withMemory("A", "16000"), mixed)
+	w.node("b", "r1", withMemory("B", "32000"), mixed)
+	w.node("c", "r1", withMemory("C", "64000"), mixed)
 	group := func(name string, annotations map[string]string) {
 		w.m.podGroupSeen(objects.TrimPodGroup(&schedulingv1beta1.PodGroup{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: w.uid(), Annotations: annotations},
