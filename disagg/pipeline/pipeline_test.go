@@ -211,6 +211,22 @@ func TestConcurrentKernelsShare(t *testing.T) {
 	}
 }
 
+// What requests wait for a switch is no reason for the next switch: a request that was not alone at first has two.
+func TestSwitchesCauseNoSwitches(t *testing.T) {
+	p := &plan.Problem{Links: [][]plan.Link{{{}, {BytesPerSecond: 1e9}}, {{BytesPerSecond: 1e9}, {}}}, GPUs: []plan.GPU{{Name: "A"}, {Name: "B"}}}
+	p.Kernels = []plan.Kernel{{Name: "k", Runs: 1, Seconds: []float64{10e-6, 10e-6}}}
+	s := &Spec{Problem: p, Concurrent: 1, Monitor: &monitor.Config{Window: 30_000, Beta: 1.1, Stall: 100_000}}
+	s.Policies = []Policy{{Name: "latency", Plans: [][]int{{0}}, InFlight: 1}, {Name: "throughput", Plans: [][]int{{0}, {1}}, InFlight: 2}}
+	s.Requests = []Request{{Runs: []int{200}}, {Arrived: 5000, Runs: []int{1}}}
+	r, err := Run(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Switches) != 2 {
+		t.Errorf("%d switches; want one to throughput and one back: %v", len(r.Switches), r.Switches)
+	}
+}
+
 // The audit finds what is wrong: a record that was changed is refused.
 func TestTheAuditFinds(t *testing.T) {
 	p, at := pair(3)

@@ -29,18 +29,28 @@ func (s *simulation) underway() {
 	}
 }
 
-// window ends a window of the monitor, and begins a switch if it says so.
+// window ends a window of the monitor, and begins a switch if it says so. Windows that end during a switch do not
+// count: requests wait for the switch then, which says nothing about the load, and would lead to the next one.
 func (s *simulation) window() {
-	s.presence()
-	s.underway()
-	chosen := s.watch.Close(monitor.Window{Present: s.present, Executed: s.executed})
-	s.present, s.executed = 0, 0
+	measured := s.measured()
 	s.schedule(s.now+s.spec.Monitor.Window, windowEnds, 0)
-	if s.target < 0 && int(chosen) != s.policy {
+	if s.target >= 0 {
+		return
+	}
+	if chosen := s.watch.Close(measured); int(chosen) != s.policy {
 		s.target = int(chosen)
 		s.result.Switches = append(s.result.Switches, Switch{Decided: s.now, Policy: s.target})
 		s.drained()
 	}
+}
+
+// measured returns what the window came to so far, and begins a new one.
+func (s *simulation) measured() monitor.Window {
+	s.presence()
+	s.underway()
+	w := monitor.Window{Present: s.present, Executed: s.executed}
+	s.present, s.executed = 0, 0
+	return w
 }
 
 // drained begins the stall of a switch once no iteration is under way.
@@ -58,6 +68,7 @@ func (s *simulation) resume() {
 		s.result.Stalled += s.now - last.Decided
 	}
 	s.policy, s.target = s.target, -1
+	s.measured() // not counted: it is of the switch
 	held := s.held
 	s.held = nil
 	for _, r := range held {
