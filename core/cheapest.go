@@ -220,6 +220,44 @@ func (pl *planner) payers(s *search, c *preemptor) []victim {
 	return found
 }
 
+// victimsOn returns what a search may evict on a node, the cheapest first, but for jobs of which pods are lifted. Of what is ahead it
+// looks at that alone, and leaves it ahead.
+func (pl *planner) victimsOn(s *search, node cluster.NodeID) []victim {
+	if _, lends := pl.state.LentAt(node); lends || !s.partial() {
+		pl.lookAtAll(s)
+		var on []victim
+		at := slices.IndexFunc(pl.byNode(s), func(at []onNode) bool { return at[0].node == node })
+		for _, o := range s.nodes[at] {
+			on = append(on, s.victims[o.victim])
+		}
+		return on
+	}
+	type looked struct {
+		*job
+		trial uint32
+		goes  bool
+	}
+	var gangs []looked // as the search has found them
+	found, trial := search{all: true, due: Never}, pl.trial
+	pl.trial++
+	for h := range pl.state.Node(node).Pods {
+		v := pl.jobs.slots[h.Owner.Job]
+		if !pl.mayYield(s.ahead.by, pl.jobs.evictable[h.Owner.Job]) {
+			continue
+		}
+		if v.Gang && v.trial != pl.trial {
+			gangs = append(gangs, looked{v, v.trial, v.goes})
+		}
+		pl.mayAddVictim(&found, s.ahead.by, v, int(h.Owner.Pod))
+	}
+	for _, g := range gangs {
+		g.job.trial, g.job.goes = g.trial, g.goes
+	}
+	pl.trial = trial
+	found.sort()
+	return found.victims
+}
+
 // lookAt looks at a listed pod.
 func (pl *planner) lookAt(s *search, p *coveredPod) {
 	n := len(s.victims)

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/muster-sched/muster/core/cluster"
 )
 
 // TestEntitlementByChange lets jobs of queues with quotas come, be evicted and end,
@@ -350,6 +352,7 @@ func (f *fight) checkAhead(c preemptor, all *search) {
 			if n := len(s.victims); n > 0 && !s.cheapest(nothing().plus(&s.victims[n-1])) {
 				f.t.Fatalf("for job %s a victim is said to be cheaper than %v, which comes before it", c.Name, s.victims[n-1])
 			}
+			f.checkOn(s, all)
 			pay := slices.DeleteFunc(slices.Clone(all.victims), func(v victim) bool { return !pl.paysFor(&v, &c) })
 			if few == 2 && !slices.Equal(pl.payers(s, &c), pay) {
 				f.t.Fatalf("for job %s the victims that pay are said not to be %v", c.Name, pay)
@@ -358,6 +361,29 @@ func (f *fight) checkAhead(c preemptor, all *search) {
 		f.looked[1] += len(s.victims)
 		if !slices.Equal(s.victims, all.victims) || s.due != all.due {
 			f.t.Fatalf("for job %s the cheapest first are %v due at %v, all are %v due at %v", c.Name, s.victims, s.due, all.victims, all.due)
+		}
+	}
+}
+
+// checkOn compares what a search that finds the cheapest victims first says of each node with what one says that has found all, where the job
+// may be.
+func (f *fight) checkOn(s, all *search) {
+	f.t.Helper()
+	on := map[cluster.NodeID][]victim{}
+	for _, v := range all.victims {
+		for i := range v.pods {
+			node := v.job.pods[i].alloc.Node
+			if n := len(on[node]); n == 0 || on[node][n-1] != v {
+				on[node] = append(on[node], v)
+			}
+		}
+	}
+	for node, want := range on {
+		if s.ahead.by.class.pools&poolBit(f.e.state.Node(node)) == 0 {
+			continue // no plan puts the job there
+		}
+		if found := f.e.planner.victimsOn(s, node); !slices.Equal(found, want) {
+			f.t.Fatalf("of node %d the search has %v, expected %v", node, found, want)
 		}
 	}
 }

@@ -384,12 +384,9 @@ func (pl *planner) oneForAll(c preemptor, u *place.Unit, s *search, node cluster
 	for k := range gone {
 		lowest = lowest.plus(&gone[k])
 	}
-	for s.partial() && !s.cheapest(lowest) {
-		pl.lookAtMore(s, len(s.victims))
-	}
-	at := slices.IndexFunc(pl.byNode(s), func(at []onNode) bool { return at[0].node == node })
-	for _, o := range s.nodes[at] {
-		v := &s.victims[o.victim]
+	victims := pl.victimsOn(s, node)
+	for k := range victims {
+		v := &victims[k]
 		if !nothing().plus(v).less(lowest) {
 			break // nor is any of the others, which cost more
 		}
