@@ -204,6 +204,7 @@ func Quotas(limits []Limit, pods []*v1.Pod) []string {
 	for _, l := range limits {
 		var gpus int64
 		others := v1.ResourceList{}
+		var by []string
 		for _, p := range pods {
 			if p.Labels[queueLabel] != l.Queue || !Holds(p) {
 				continue
@@ -211,14 +212,16 @@ func Quotas(limits []Limit, pods []*v1.Pod) []string {
 			if !isPaused(p) {
 				gpus += requested(p)
 			}
+			by = append(by, p.Name+" on "+p.Spec.NodeName)
 			add(others, resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{}))
 		}
+		slices.Sort(by)
 		if gpus > l.GPUs {
-			out = append(out, fmt.Sprintf("queue %s uses %d thousandths of GPUs, and may use %d", l.Queue, gpus, l.GPUs))
+			out = append(out, fmt.Sprintf("queue %s uses %d thousandths of GPUs, and may use %d: %q", l.Queue, gpus, l.GPUs, by))
 		}
 		for name, most := range l.Others {
 			if q := others[name]; q.Cmp(most) > 0 {
-				out = append(out, fmt.Sprintf("queue %s uses %s of %s, and may use %s", l.Queue, q.String(), name, most.String()))
+				out = append(out, fmt.Sprintf("queue %s uses %s of %s, and may use %s: %q", l.Queue, q.String(), name, most.String(), by))
 			}
 		}
 	}

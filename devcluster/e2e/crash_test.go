@@ -185,8 +185,9 @@ func (j *journal) saw(p *v1.Pod, gone bool) {
 	var all []*v1.Pod
 	for _, on := range j.on {
 		for _, o := range on {
-			// A pod that is to leave a lost node holds no quota.
-			if o.DeletionTimestamp == nil || !j.away[o.Spec.NodeName] {
+			// A scheduler that starts while a node is gone does not know what its pods hold. When the node is back, it evicts
+			// what is too much.
+			if !j.away[o.Spec.NodeName] {
 				all = append(all, o)
 			}
 		}
