@@ -312,6 +312,35 @@ func TestClaimsThatCannotBe(t *testing.T) {
 	w.waits(w.pod("p", "c"), ReasonMisconfigured, "this cluster does not serve resource.k8s.io/v1")
 }
 
+// Partitions of GPUs are refused in words, whether their driver makes them on request, from counters, or has made them; so
+// are selectors of single partitions.
+func TestPartitionsAreRefused(t *testing.T) {
+	for _, counters := range map[string][]resourceapi.DeviceCounterConsumption{
+		"made on request": {{CounterSet: "gpu-0-counter-set", Counters: map[string]resourceapi.Counter{"memory": {}}}}, "made before": nil,
+	} {
+		w := newWorld(t)
+		w.ObserveSlice(slice("a", "gpu.nvidia.com", 4))
+		node, text := "a", func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: &s} }
+		w.ObserveSlice(translate.SliceOf(&resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "migs"}, Spec: resourceapi.ResourceSliceSpec{
+			NodeName: &node, Driver: "gpu.nvidia.com", Pool: resourceapi.ResourcePool{Name: "migs", Generation: 1, ResourceSliceCount: 1},
+			Devices: []resourceapi.Device{{Name: "gpu-0-mig-19-0-1", ConsumesCounters: counters, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+				"type": text("mig"), "profile": text("1g.5gb"), "parentUUID": text("GPU-0"),
+			}}},
+		}}))
+		w.ObserveClass(ClassOf(&resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "mig"}, Spec: resourceapi.DeviceClassSpec{
+			Selectors: cel(`device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].type == "mig"`),
+		}}))
+		for k, request := range []resourceapi.DeviceRequest{asks("mig", 1), asks("mig", 1, `device.attributes["gpu.nvidia.com"].profile == "1g.5gb"`)} {
+			p := w.pod(fmt.Sprint("p", k), fmt.Sprint("c", k))
+			w.claim(fmt.Sprint("c", k), []resourceapi.DeviceRequest{request})
+			w.waits(p, ReasonMisconfigured, "request xmig: its selectors match partitions of GPUs (MIG), which Muster does not allocate")
+		}
+		p := w.pod("whole", "whole")
+		w.claim("whole", []resourceapi.DeviceRequest{asks("gpu", 1, `device.attributes["gpu.nvidia.com"].type == "gpu"`)})
+		w.takes(p, 1)
+	}
+}
+
 // A template's claim belongs to the pod for which it was made.
 func TestClaimOfATemplate(t *testing.T) {
 	w := newWorld(t)

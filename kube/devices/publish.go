@@ -30,13 +30,13 @@ const (
 type question struct {
 	label  string
 	answer func(*translate.Inventory) answer
-	// gpus and nics count the nodes where it holds for some or all; all those
+	// gpus, nics and parts count the nodes where it holds for some or all; all those
 	// where it holds for all GPUs, by how many they are.
-	gpus, nics, all int
-	sizes           map[int]int
+	gpus, nics, parts, all int
+	sizes                  map[int]int
 }
 
-type answer struct{ gpus, nics translate.Match }
+type answer struct{ gpus, nics, parts translate.Match }
 
 // matches are the values of matchLabel.
 var matches = [...]string{translate.MatchNone: "", translate.MatchSome: "some", translate.MatchAll: "all"}
@@ -157,6 +157,9 @@ func (q *question) count(a answer, v *translate.Inventory, by int) {
 	if a.nics != translate.MatchNone {
 		q.nics += by
 	}
+	if a.parts != translate.MatchNone {
+		q.parts += by
+	}
 	if a.gpus == translate.MatchAll {
 		q.all += by
 		n := v.Count()
@@ -197,7 +200,7 @@ func (x *Index) askSelector(class *Class, selectors []string) (*question, error)
 	if err != nil {
 		return nil, err
 	}
-	return x.ask(key, func(v *translate.Inventory) answer { return answer{s.Match(v.GPUs), s.Match(v.NICs)} }), nil
+	return x.ask(key, func(v *translate.Inventory) answer { return answer{s.Match(v.GPUs), s.Match(v.NICs), s.Match(v.Parts)} }), nil
 }
 
 // Publishes reports whether DRA drivers have published devices of a node.

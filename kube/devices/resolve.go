@@ -340,6 +340,10 @@ func (r *resolution) addRequest(req *translate.ClaimRequest, fail func(reason, f
 		}
 		switch {
 		case q.gpus == 0 && q.nics == 0:
+			if q.parts > 0 && len(req.Any) == 1 {
+				fail(ReasonMisconfigured, "request %s: its selectors match partitions of GPUs (MIG), which Muster does not allocate; expected whole GPUs, or a resource of a device plugin in place of the claim, such as nvidia.com/mig-1g.5gb", need.Name)
+				return span{}, false
+			}
 			if len(req.Any) == 1 {
 				fail(ReasonClaimPending, "request %s: no node publishes such a device", need.Name)
 				return span{}, false

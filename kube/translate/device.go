@@ -129,7 +129,7 @@ type Inventory struct {
 	// GPUs and NICs have their place by the engine's number; a place whose Name
 	// is empty has no device now.
 	GPUs, NICs []Device
-	// Parts are devices that are neither, and take from the same counters.
+	// Parts are devices that are neither: partitions of GPUs, and what takes from the same counters.
 	Parts []Device
 	// Layout is where the GPUs are in the node.
 	Layout []cluster.DeviceSpec
@@ -173,7 +173,7 @@ func InventoryOf(list []*Slice) *Inventory {
 				gpus = append(gpus, d)
 			case d.isNIC():
 				v.NICs = append(v.NICs, d)
-			case len(d.Counters) > 0:
+			case len(d.Counters) > 0, gpuDrivers[d.Driver] && d.text([]resourceapi.QualifiedName{"type"}) == "mig":
 				v.Parts = append(v.Parts, d)
 			}
 		}
