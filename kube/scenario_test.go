@@ -297,6 +297,9 @@ func (s *stage) Explain(name string) (core.Explanation, bool) {
 	}
 	x, ok := s.puppet.Engine().Explain(j.engine)
 	x.Detail, x.Turn = s.plain(x.Detail), s.plain(x.Turn)
+	for i := range x.Evicts {
+		x.Evicts[i].Job = s.plain(x.Evicts[i].Job)
+	}
 	return x, ok
 }
 
