@@ -256,6 +256,9 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	synced, err := s.watch(ctx)
+	if ctx.Err() != nil {
+		return nil // it was asked to end before it began
+	}
 	if err != nil {
 		return fmt.Errorf("the API server does not answer: %w", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/feed"
 	"github.com/muster-sched/muster/kube/mirror"
 )
@@ -56,7 +57,7 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 	start(storageAPI, "storageclasses", &storagev1.StorageClass{})
 	start(storageAPI, "csinodes", &storagev1.CSINode{})
 
-	if served, err := s.served(schedulingv1beta1.SchemeGroupVersion.String()); err != nil {
+	if served, err := s.served(ctx, schedulingv1beta1.SchemeGroupVersion.String()); err != nil {
 		return nil, err
 	} else if served["podgroups"] {
 		start(s.client.SchedulingV1beta1().RESTClient(), "podgroups", &schedulingv1beta1.PodGroup{})
@@ -64,7 +65,7 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 		s.log.Info("this cluster does not serve native PodGroups", "api", schedulingv1beta1.SchemeGroupVersion)
 	}
 
-	served, err := s.served(v1alpha1.GroupVersion.String())
+	served, err := s.served(ctx, v1alpha1.GroupVersion.String())
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +84,7 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 		start(s.muster, "ledgers", &v1alpha1.Ledger{})
 	}
 
-	served, err = s.served(resourceapi.SchemeGroupVersion.String())
+	served, err = s.served(ctx, resourceapi.SchemeGroupVersion.String())
 	if err != nil || !served["resourceclaims"] { // what DRA has
 		return synced, err
 	}
@@ -98,9 +99,19 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 	return synced, nil
 }
 
-// served says which resources of a group version the API server serves.
-func (s *Scheduler) served(groupVersion string) (map[string]bool, error) {
-	list, err := s.client.Discovery().ServerResourcesForGroupVersion(groupVersion)
+// served says which resources of a group version the API server serves. Where there is no answer it
+// asks again for a while: an API server that starts, or is overloaded, refuses a few requests.
+func (s *Scheduler) served(ctx context.Context, groupVersion string) (map[string]bool, error) {
+	var list *metav1.APIResourceList
+	failed := false
+	err := act.Retry(ctx, func() (err error) {
+		list, err = s.client.Discovery().ServerResourcesForGroupVersion(groupVersion)
+		if err != nil && act.IsTransient(err) && !failed {
+			failed = true
+			s.log.Warn("the API server does not answer: asking again", "for", act.Patience, "error", err)
+		}
+		return err
+	})
 	if errors.IsNotFound(err) {
 		return nil, nil
 	}
