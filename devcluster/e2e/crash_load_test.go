@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -49,6 +50,8 @@ type crashLoad struct {
 	serial int
 	// guests are the Jobs that need GPUs of the gang's.
 	guests []string
+	// endless are the Jobs whose pods never end.
+	endless map[string]*batchv1.JobSpec
 }
 
 const (
@@ -90,13 +93,17 @@ func (c *cluster) crashLoad(seed uint64) *crashLoad {
 	c.budget(policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(crashReplicas - 1))})
 	c.replicas("serve", asking(1, in("prod"), to("east")))
 	c.replicas("parts", asking(0, in("prod"), to("east"), note(v1alpha1.GPUFractionAnnotation, "0.5")))
+	l.endless = map[string]*batchv1.JobSpec{}
 	for i := range crashLabs {
-		c.job(fmt.Sprintf("lab-%d", i), endless(2, asking(1, in("lab"), to("east"))))
+		l.endless[fmt.Sprintf("lab-%d", i)] = endless(2, asking(1, in("lab"), to("east")))
 	}
 	iso := endless(6, asking(2, in("iso"), to("east")))
 	iso.CompletionMode = ptr.To(batchv1.IndexedCompletion)
 	gang(iso)
-	c.job("iso", iso)
+	l.endless["iso"] = iso
+	for name, spec := range l.endless {
+		c.job(name, spec)
+	}
 	return l
 }
 
@@ -177,6 +184,26 @@ func (l *crashLoad) remove(name string) {
 	l.Helper()
 	if err := admin.CoreV1().Pods(l.namespace).Delete(ctx(), name, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
 		l.must(err)
+	}
+}
+
+// startOver makes the Jobs that never end again. Each pod that they lose doubles the time after which their controller makes the next one,
+// up to ten minutes.
+func (l *crashLoad) startOver() {
+	l.Helper()
+	for name, spec := range l.endless {
+		l.must(admin.BatchV1().Jobs(l.namespace).Delete(ctx(), name, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}))
+		l.until("Job "+name+" is gone", func() error {
+			_, err := admin.BatchV1().Jobs(l.namespace).Get(ctx(), name, metav1.GetOptions{})
+			if err == nil {
+				return errors.New("it is there")
+			}
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return err
+		})
+		l.job(name, spec)
 	}
 }
 

@@ -76,6 +76,7 @@ func TestCrash(t *testing.T) {
 	for ; rounds == 0 || time.Since(began) < length; rounds++ {
 		if rounds > 0 {
 			j.storm()
+			l.startOver()
 			schedulers.weather(true)
 		}
 		l.storm(storm)
