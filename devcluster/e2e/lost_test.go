@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -28,7 +27,7 @@ type snare struct {
 	left int
 }
 
-// set sets a snare in the way of a scheduler, for so many requests.
+// set sets a snare in the way of a scheduler, for a number of requests.
 func set(does string, times int, is func(*http.Request) bool) (*snare, func(*kube.Config)) {
 	s := &snare{is: is, does: does, left: times}
 	return s, func(k *kube.Config) {
@@ -133,26 +132,25 @@ func TestLostEviction(t *testing.T) {
 	}
 }
 
-// A Job that is suspended while its pods leave is resumed, whether the request or its answer was lost, of
-// its suspension or of its resumption, and by the next scheduler too. It runs again when there is room.
+// A Job that is suspended while its pods leave is resumed, whether the request or its answer was lost, and
+// by the next scheduler too. It runs again when there is room.
 func TestLostSuspension(t *testing.T) {
 	for _, does := range []string{"lost", "answer lost"} {
-		for _, after := range []int{0, 1} { // the suspension, or what follows
-			t.Run(fmt.Sprintf("%s after %d", does, after), func(t *testing.T) { lostSuspension(t, does, after) })
+		for _, restart := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, restart %v", does, restart), func(t *testing.T) { lostSuspension(t, does, restart) })
 		}
 	}
 }
 
-func lostSuspension(t *testing.T, does string, after int) {
+func lostSuspension(t *testing.T, does string, restart bool) {
 	c := begin(t)
 	c.node("n")
 	high := c.priority("lost-suspension", 1000)
-	ofJob, seen := writes("/jobs/work/"), atomic.Int64{}
 	times := 2
 	if does == "answer lost" {
 		times = 1 // what was asked for is done
 	}
-	s, snared := set(does, times, func(r *http.Request) bool { return ofJob(r) && seen.Add(1) > int64(after) })
+	s, snared := set(does, times, writes("/jobs/work/"))
 	first := c.schedule(snared)
 	work := endless(2, podTemplate(asks(4)))
 	work.CompletionMode = ptr.To(batchv1.IndexedCompletion)
@@ -177,7 +175,7 @@ func lostSuspension(t *testing.T, does string, after int) {
 	c.until("the Job runs", runs)
 	c.create(pod("high", asks(8), high))
 	s.sprung(c)
-	if after > 0 { // another goes on
+	if restart { // another goes on
 		first.stop()
 		c.schedule()
 	}
