@@ -109,6 +109,11 @@ func TestUpgrade(t *testing.T) {
 	c.waits("wait-b", "QuotaExceeded")
 	c.same(running)
 	next.end()
+
+	// 5. The last release mixed whole GPUs and parts on nodes. What runs stays; the audit is told.
+	for _, n := range c.nodes {
+		c.editNode(n, mixed)
+	}
 }
 
 // beginApart is begin on a control plane of its own, which has nothing of Muster yet.
