@@ -653,9 +653,14 @@ func prefer(p *v1.Pod, o *core.Preference) {
 		p.Spec.Affinity = a
 	}
 	if o.Label == "" {
-		term := v1.PreferredSchedulingTerm{Weight: o.Weight}
+		term := v1.PreferredSchedulingTerm{Weight: max(o.Weight, -o.Weight)}
+		ops := map[cluster.Op]v1.NodeSelectorOperator{cluster.In: v1.NodeSelectorOpIn, cluster.NotIn: v1.NodeSelectorOpNotIn, cluster.Exists: v1.NodeSelectorOpExists, cluster.DoesNotExist: v1.NodeSelectorOpDoesNotExist}
+		not := map[cluster.Op]cluster.Op{cluster.In: cluster.NotIn, cluster.NotIn: cluster.In, cluster.Exists: cluster.DoesNotExist, cluster.DoesNotExist: cluster.Exists}
 		for _, r := range o.Selector {
-			op := map[cluster.Op]v1.NodeSelectorOperator{cluster.In: v1.NodeSelectorOpIn, cluster.NotIn: v1.NodeSelectorOpNotIn, cluster.Exists: v1.NodeSelectorOpExists, cluster.DoesNotExist: v1.NodeSelectorOpDoesNotExist}[r.Op]
+			op := ops[r.Op]
+			if o.Weight < 0 { // weights of node affinity are above 0: of one requirement, the other nodes are preferred
+				op = ops[not[r.Op]]
+			}
 			term.Preference.MatchExpressions = append(term.Preference.MatchExpressions, v1.NodeSelectorRequirement{Key: r.Key, Operator: op, Values: r.Values})
 		}
 		if a.NodeAffinity == nil {
