@@ -173,6 +173,12 @@ func (c *cluster) must(err error) {
 // last.
 func (c *cluster) until(what string, check func() error) {
 	c.Helper()
+	c.within(patience, what, check)
+}
+
+// within is until with a patience of its own.
+func (c *cluster) within(patience time.Duration, what string, check func() error) {
+	c.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		err := check()
 		if err == nil {

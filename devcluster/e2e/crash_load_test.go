@@ -340,7 +340,8 @@ func (l *crashLoad) settle() {
 		}
 	}
 	l.guests = nil
-	l.until("all runs that should, and nothing else is left", func() error {
+	// Each pod that a Job loses doubles the time after which its controller makes the next one, from ten seconds on.
+	l.within(3*patience, "all runs that should, and nothing else is left", func() error {
 		l.train()
 		return few(l.amiss())
 	})
