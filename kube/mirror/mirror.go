@@ -256,7 +256,7 @@ func (m *driver) unplace(p *tables.Pod, name string) {
 		return
 	}
 	delete(n.Pods, p.Object.UID)
-	for _, o := range tables.InOrder(n.Pods, func(o *tables.Pod) bool { return o.Unbooked() > 0 }) {
+	for _, o := range n.Unbooked() {
 		m.enlist(o) // there may be GPUs for it now
 	}
 	m.NoteNode(n)

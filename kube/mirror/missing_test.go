@@ -49,3 +49,25 @@ func TestMissingGPUsAreFreeOnes(t *testing.T) {
 		}
 	}
 }
+
+// A scheduler starts while a node is gone, and the engine refuses the pods there. When the node is back, they are their jobs' again: they count
+// against quota, and have their GPUs.
+func TestPodsOfNodeThatReturns(t *testing.T) {
+	w := newWorld(t)
+	w.queue("lab", 2, "")
+	in := inQueue("lab")
+	w.node("n", "r")
+	for _, name := range []string{"a", "b"} {
+		w.pod(name, in, func(p *v1.Pod) {
+			p.Spec.NodeName = "late"
+			p.Annotations[v1alpha1.GPUsAnnotation] = map[string]string{"a": "0", "b": "5"}[name]
+		})
+	}
+	w.settle()
+	w.node("late", "r")
+	w.pod("more", in)
+	w.on("more>")
+	if got := w.used("late"); got != 2 {
+		t.Errorf("%d GPUs of the node are used, expected 2", got)
+	}
+}

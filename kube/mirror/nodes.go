@@ -28,11 +28,12 @@ func (m *changes) nodeSeen(o *objects.Node) {
 	if o.Miscounted != "" && (n.Object == nil || n.Object.Miscounted != o.Miscounted) {
 		m.log.Warn("a node's count of evictions is 0", "node", o.Name, "why", o.Miscounted)
 	}
-	for _, bad := range []struct{ what, why string }{
-		{"cannot use a node", o.Wrong}, {"cannot drain a node", o.Undrained}, {"cannot use what a node says of its GPUs", o.Misplaced}, {"GPUs of a node are broken", o.Fault.Why},
-	} {
-		if bad.why != "" {
-			m.log.Warn(bad.what, "node", o.Name, "why", bad.why)
+	for _, problem := range o.Problems() {
+		m.log.Warn(problem[0], "node", o.Name, "why", problem[1])
+	}
+	if n.Gone { // the engine refused the pods that are there: it did not know the node
+		for _, p := range n.Unbooked() {
+			m.enlist(p)
 		}
 	}
 	n.Object, n.Gone, n.Suspect = o, false, n.Suspect && !o.Closed

@@ -47,6 +47,18 @@ const (
 	troubles
 )
 
+// Problems lists what of a node cannot be used, and why.
+func (n *Node) Problems() (list [][2]string) {
+	for _, p := range [][2]string{
+		{"cannot use a node", n.Wrong}, {"cannot drain a node", n.Undrained}, {"cannot use what a node says of its GPUs", n.Misplaced}, {"GPUs of a node are broken", n.Fault.Why},
+	} {
+		if p[1] != "" {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
 // TrimNode cuts a node down.
 func TrimNode(n *v1.Node) *Node {
 	o := &Node{ObjectMeta: trimMeta(&n.ObjectMeta), Closed: n.Spec.Unschedulable}

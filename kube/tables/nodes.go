@@ -83,9 +83,14 @@ func (t *Tables) NodeMemory(name string) int64 {
 	return 0
 }
 
+// Unbooked lists the pods on a node that have GPUs and that the engine does not know, in the order of [InOrder].
+func (n *Node) Unbooked() []*Pod {
+	return InOrder(n.Pods, func(p *Pod) bool { return p.Unbooked() > 0 })
+}
+
 // Unusable returns the set of devices of a node that are to be unhealthy in the engine: as many as
 // the device plugin does not offer, plus those of pods that the engine refused. Which ones is not
-// known: free devices come first, so that as many are left as the kubelet admits, and of these, those that were chosen before. Where DRA drivers publish
+// known: those that refused pods say they have come first, then free devices, so that as many are left as the kubelet admits, and of these, those that were chosen before. Where DRA drivers publish
 // devices, the unusable ones are known, and those of refused pods come from the last free ones.
 //
 // If conditions of the node say that GPUs are broken, all are unusable that may be meant: where a device plugin offers them, all
@@ -107,16 +112,18 @@ func (n *Node) all() uint64 { return 1<<n.Told.GPUs - 1 }
 
 // unusable is Unusable by devices alone; known says that DRA drivers publish them.
 func (t *Tables) unusable(n *Node) (sick uint64, known bool) {
-	used, unbooked := uint64(0), 0
+	used, own, unbooked := uint64(0), uint64(0), 0
 	for _, p := range n.Pods {
 		used |= p.Devices
-		unbooked += p.Unbooked()
+		if k := p.Unbooked(); k > 0 {
+			own, unbooked = own|SetOf(p.Object.GPUs), unbooked+k
+		}
 	}
 	if sick, known = t.Devices.Unusable(&n.Told, used); known {
 		return lastOf(n, sick, ^used, bits.OnesCount64(sick)+unbooked), true
 	}
 	missing := min(n.Object.Missing+unbooked, n.Told.GPUs)
-	for _, from := range []uint64{n.Sick &^ used, ^used, n.Sick, ^uint64(0)} {
+	for _, from := range []uint64{own &^ used, n.Sick &^ used, ^used, n.Sick, ^uint64(0)} {
 		sick = lastOf(n, sick, from, missing)
 	}
 	return sick, false
