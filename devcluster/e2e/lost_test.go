@@ -150,12 +150,12 @@ func lostSuspension(t *testing.T, does string, restart bool) {
 	if does == "answer lost" {
 		times = 1 // what was asked for is done
 	}
-	s, snared := set(does, times, writes("/jobs/work/"))
+	s, snared := set(does, times, writes("/jobs/low/"))
 	first := c.schedule(snared)
 	work := endless(2, podTemplate(asks(4)))
 	work.CompletionMode = ptr.To(batchv1.IndexedCompletion)
 	gang(work)
-	c.job("work", work)
+	c.job("low", work)
 	runs := func() error {
 		list, err := admin.CoreV1().Pods(c.namespace).List(ctx(), metav1.ListOptions{})
 		if err != nil {
@@ -163,7 +163,7 @@ func lostSuspension(t *testing.T, does string, restart bool) {
 		}
 		n := 0
 		for i := range list.Items {
-			if p := &list.Items[i]; strings.HasPrefix(p.Name, "work-") && p.Status.Phase == v1.PodRunning && p.DeletionTimestamp == nil {
+			if p := &list.Items[i]; strings.HasPrefix(p.Name, "low-") && p.Status.Phase == v1.PodRunning && p.DeletionTimestamp == nil {
 				n++
 			}
 		}
@@ -181,7 +181,7 @@ func lostSuspension(t *testing.T, does string, restart bool) {
 	}
 	c.bound("high")
 	resumed := func() error {
-		j, err := admin.BatchV1().Jobs(c.namespace).Get(ctx(), "work", metav1.GetOptions{})
+		j, err := admin.BatchV1().Jobs(c.namespace).Get(ctx(), "low", metav1.GetOptions{})
 		if err == nil && (ptr.Deref(j.Spec.Suspend, false) || j.Annotations[v1alpha1.SuspendedAnnotation] != "" || j.Labels[v1alpha1.SuspendedLabel] != "") {
 			err = fmt.Errorf("it is suspended: %v, %v", j.Annotations, j.Labels)
 		}
