@@ -9,7 +9,8 @@
 //	    reports/            why jobs wait, and the statuses of Muster's own objects
 //	    tables/             what is known of the cluster; answers questions and changes nothing
 //	    objects/            what is kept of the API's objects, cut down
-//	    peers/ storage/ devices/ settings/ lost/   indexes: each observes, and returns what changed
+//	    standby/            which pods lend their GPUs, until when
+//	    peers/ storage/ devices/ settings/ queues/ lost/   indexes: each observes, and returns what changed
 //	    owners/             what the objects that make pods say of their jobs
 //	    translate/          objects in the engine's words, and back
 //	      keys/             the table of other schedulers' labels and annotations
@@ -51,6 +52,7 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/advise"
+	"github.com/muster-sched/muster/kube/journey"
 	"github.com/muster-sched/muster/kube/lease"
 	"github.com/muster-sched/muster/kube/lost"
 	"github.com/muster-sched/muster/kube/mirror"
@@ -101,7 +103,7 @@ type Config struct {
 	Shards []lease.Shard
 	// Traced is called once for each job, when enough of it runs, in the goroutine that
 	// decides; may be nil.
-	Traced func(*tables.Journey)
+	Traced func(*journey.Journey)
 	// Record receives all that happens in the engine; may be nil.
 	Record mirror.Recorder
 	// Recording reports whether Record keeps what it receives; nil if it cannot fail.

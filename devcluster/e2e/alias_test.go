@@ -17,6 +17,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/queues"
 	"github.com/muster-sched/muster/kube/tables"
 )
 
@@ -82,7 +83,7 @@ func TestRoles(t *testing.T) {
 		spec      string
 	}{
 		{"YuniKorn", func(p *v1.Pod, role string) {
-			p.Labels["applicationId"], p.Labels["queue"] = "train", tables.DefaultQueue
+			p.Labels["applicationId"], p.Labels["queue"] = "train", queues.Default
 			p.Annotations["yunikorn.apache.org/task-group-name"] = role
 			if role == "ps" { // one that says it is enough
 				p.Annotations["yunikorn.apache.org/task-groups"] = `[{"name": "ps", "minMember": 1, "minResource": {"cpu": "1"}}, {"name": "worker", "minMember": 2, "minResource": {}}]`

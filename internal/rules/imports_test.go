@@ -67,10 +67,13 @@ var mayImport = map[string][]string{
 	"coretest/audit": {"workload"}, // and nothing of the engine's accounting
 
 	// The scheduler's packages in the order of their layers: a layer imports those below.
-	"kube":           {"core", "api/", "kube/mirror", "kube/advise", "kube/pause", "kube/recovery", "kube/tables", "kube/objects", "kube/act", "kube/feed", "kube/lease", "kube/lost", "kube/stats", "kube/translate"},
-	"kube/mirror":    {"core", "core/cluster", "core/frag", "api/", "kube/tables", "kube/objects", "kube/owners", "kube/reports", "kube/act", "kube/feed", "kube/devices", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate"},
+	"kube":           {"core", "api/", "kube/journey", "kube/mirror", "kube/advise", "kube/pause", "kube/recovery", "kube/tables", "kube/objects", "kube/act", "kube/feed", "kube/lease", "kube/lost", "kube/stats", "kube/translate"},
+	"kube/mirror":    {"core", "core/cluster", "core/frag", "api/", "kube/guard", "kube/journey", "kube/queues", "kube/standby", "kube/tables", "kube/objects", "kube/owners", "kube/reports", "kube/act", "kube/feed", "kube/devices", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate"},
+	"kube/standby":   {"core", "api/v1alpha1", "kube/act", "kube/objects", "kube/stats", "kube/tables", "kube/translate"},
+	"kube/guard":     {"core", "kube/translate"},
+	"kube/journey":   {},
 	"kube/reports":   {"core", "core/frag", "api/v1alpha1", "kube/tables", "kube/act", "kube/stats", "kube/translate"},
-	"kube/tables":    {"core", "core/cluster", "core/frag", "core/quota", "api/v1alpha1", "kube/exclude", "kube/objects", "kube/owners", "kube/act", "kube/devices", "kube/done", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate", "kube/sharing", "kube/after"},
+	"kube/tables":    {"kube/journey", "kube/queues", "core", "core/cluster", "core/frag", "core/quota", "api/v1alpha1", "kube/exclude", "kube/objects", "kube/owners", "kube/act", "kube/devices", "kube/done", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate", "kube/sharing", "kube/after"},
 	"kube/objects":   {"core", "api/v1alpha1", "kube/act", "kube/devices", "kube/health", "kube/prefer", "kube/sharing", "kube/translate"},
 	"kube/prefer":    {"core", "core/cluster", "kube/translate"},
 	"kube/health":    {},
@@ -89,14 +92,15 @@ var mayImport = map[string][]string{
 	"kube/keys":      {"api/v1alpha1", "internal/spelling"},                                      // a table, and nothing that reads objects
 	"kube/devices":   {"core", "core/cluster", "api/v1alpha1", "kube/translate", "kube/sharing"}, // this and those below are indexes: they know nothing about the tables that ask them
 	"kube/lost":      {"core"},
+	"kube/queues":    {"core", "api/v1alpha1", "kube/settings"},
 	"kube/done":      {"kube/translate"},
 	"kube/peers":     {"core", "core/cluster", "kube/translate"},
 	"kube/settings":  {"core", "core/cluster", "api/v1alpha1", "kube/translate"},
 	"kube/storage":   {"core", "core/cluster", "kube/translate"},
-	"kube/console":   {"core", "core/frag", "api/", "kube", "kube/recovery", "kube/feed", "kube/health", "kube/mirror", "kube/objects", "kube/tables", "kube/translate", "internal/hostlist", "internal/table", "kube/slurm"},
+	"kube/console":   {"kube/queues", "core", "core/frag", "api/", "kube", "kube/recovery", "kube/feed", "kube/health", "kube/mirror", "kube/objects", "kube/tables", "kube/translate", "internal/hostlist", "internal/table", "kube/slurm"},
 	"kube/slurm":     {"core", "api/v1alpha1", "kube/after", "kube/translate", "semantic/shell"},
 	"kube/after":     {"api/v1alpha1"},
-	"kube/trace":     {"kube/tables"},
+	"kube/trace":     {"kube/journey"},
 	"kube/bench":     {"api/", "core", "kube/translate"},
 	"kube/local":     {"core", "api/", "kube", "kube/stats", "kube/translate", "workload", "deploy"},
 

@@ -16,7 +16,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
-	"github.com/muster-sched/muster/kube/tables"
+	"github.com/muster-sched/muster/kube/queues"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -292,7 +292,7 @@ func (j *Job) describe(namespaceQueues map[string]string) {
 	})
 	first, a := j.pods[0], j.attributes()
 	j.class = a.PriorityClass
-	j.Queue = cmp.Or(a.Queue, namespaceQueues[j.Namespace], tables.DefaultQueue)
+	j.Queue = cmp.Or(a.Queue, namespaceQueues[j.Namespace], queues.Default)
 	kind := first.member.Kind
 	if a.KindGiven {
 		kind = a.Kind

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/queues"
 	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -90,7 +91,7 @@ func podless(id translate.Group, o *batchv1.Job, namespaceQueues map[string]stri
 	a = a.Over(&job)
 	j := &Job{
 		ID: id.String(), Group: id.String(), Namespace: o.Namespace,
-		Queue: cmp.Or(a.Queue, namespaceQueues[o.Namespace], tables.DefaultQueue), Kind: a.Kind.String(), Class: a.Class.String(),
+		Queue: cmp.Or(a.Queue, namespaceQueues[o.Namespace], queues.Default), Kind: a.Kind.String(), Class: a.Class.String(),
 		State: state, Reason: reason, Code: reasonOf(reason).Code, Detail: detail, Gang: a.Minimum(), Created: o.CreationTimestamp.Time, group: id,
 		Tasks: []Task{}, Nodes: []string{},
 	}

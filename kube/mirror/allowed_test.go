@@ -10,6 +10,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/queues"
 	"github.com/muster-sched/muster/kube/tables"
 )
 
@@ -104,7 +105,7 @@ func TestClosedQueues(t *testing.T) {
 	w.pod("c", inQueue("plain"), func(p *v1.Pod) { p.Spec.NodeName = "n" })
 	w.waits("a", tables.ReasonQueueForbidden, "no namespaceSelector")
 	w.on("b>n")
-	if g := w.m.Pods[w.pods["default/c"].UID].Group; g.Queue != tables.DefaultQueue {
+	if g := w.m.Pods[w.pods["default/c"].UID].Group; g.Queue != queues.Default {
 		t.Errorf("it is charged to %s", g.Queue)
 	}
 	open := queueObject("plain", "", v1alpha1.Quota{Model: "*", Nominal: GPUs(8)})

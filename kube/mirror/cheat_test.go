@@ -16,6 +16,7 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/queues"
 	"github.com/muster-sched/muster/kube/settings"
 	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
@@ -354,7 +355,7 @@ func TestNodeNameFreesNoGPUs(t *testing.T) {
 		v1alpha1.GPUsAnnotation: {"", "0", "none", "0,0", "63", "0,1,2,3,4,5,6,7", "-1"}, v1alpha1.GPUFractionAnnotation: {"0.1", "x"},
 		v1alpha1.ShareAnnotation: {"1", "x"}, v1alpha1.KindAnnotation: {"x"}, v1alpha1.GPUModelsAnnotation: {"x", "|"},
 		v1alpha1.GPUMemoryAnnotation: {"1", "x"}, v1alpha1.MinMemberAnnotation: {"x", "7", "a=0"}, v1alpha1.RequiredTopologyAnnotation: {"x"},
-		v1alpha1.MinRuntimeAnnotation: {"100y", "x"}, v1alpha1.QueueLabel: {"nonexistent", tables.OthersQueue}, v1alpha1.GangLabel: {"other"},
+		v1alpha1.MinRuntimeAnnotation: {"100y", "x"}, v1alpha1.QueueLabel: {"nonexistent", queues.Others}, v1alpha1.GangLabel: {"other"},
 		v1alpha1.MovingAnnotation: {"x", `{"owner": {"name": "x"}, "hash": "h"}`}, v1alpha1.PriorityClassAnnotation: {"x"},
 	} {
 		for _, value := range values {
@@ -411,7 +412,7 @@ func TestRelabellingMovesNoCharge(t *testing.T) {
 		"locked":   func(p *v1.Pod) { inQueue("theirs")(p); p.Annotations[v1alpha1.LockedAnnotation] = "true" },
 		"none":     func(p *v1.Pod) { delete(p.Labels, v1alpha1.QueueLabel) },
 		"unknown":  inQueue("nonexistent"),
-		"reserved": inQueue(tables.OthersQueue),
+		"reserved": inQueue(queues.Others),
 	} {
 		for _, how := range lives {
 			t.Run(name+" "+how, func(t *testing.T) {
@@ -571,7 +572,7 @@ func TestChangedOwnerKeepsCharge(t *testing.T) {
 // What runs in a queue that it may not use is not charged to its namespace's queue if
 // it may not use that either.
 func TestChargeable(t *testing.T) {
-	for own, want := range map[string]string{"": tables.DefaultQueue, "mine": "mine", "others": tables.DefaultQueue, "nonexistent": tables.DefaultQueue, "theirs": tables.DefaultQueue} {
+	for own, want := range map[string]string{"": queues.Default, "mine": "mine", "others": queues.Default, "nonexistent": queues.Default, "theirs": queues.Default} {
 		w := newWorld(t)
 		w.node("n", "r")
 		w.queue("mine", 8, "")

@@ -15,9 +15,9 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/queues"
 	"github.com/muster-sched/muster/kube/settings"
 	"github.com/muster-sched/muster/kube/stats"
-	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -33,7 +33,7 @@ func drained(asked string) change[*v1.Node] {
 func of(apiVersion, kind, name string) change[*v1.Pod] {
 	return func(p *v1.Pod) {
 		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(kind + name), Controller: new(true)}}
-		p.Labels[v1alpha1.QueueLabel] = tables.DefaultQueue
+		p.Labels[v1alpha1.QueueLabel] = queues.Default
 	}
 }
 
@@ -327,7 +327,7 @@ func (w *world) inGroup(name, group string, used core.Milli) {
 		w.t.Errorf("%s is in %s; want %s", name, got, group)
 	}
 	for _, q := range w.m.Stats().Queues {
-		if got := q.Used[""] + q.Used[translate.UnknownModel]; q.Name == tables.DefaultQueue && got != used*core.WholeGPU {
+		if got := q.Used[""] + q.Used[translate.UnknownModel]; q.Name == queues.Default && got != used*core.WholeGPU {
 			w.t.Errorf("%d are used; want %d: %v", got, used, q.Used)
 		}
 	}

@@ -43,14 +43,14 @@ func (m *driver) rebuild() error {
 	if m.engine != nil {
 		m.reports.KeepAll(m.engine)
 	}
-	m.panics.broken = false
+	m.panics.Broken = false
 	if m.record != nil {
 		m.record.Began(m.Now, c)
 	}
 	old := m.engine
 	m.engine, m.engineWakes, m.reports.Outlook = e, core.Never, reports.Outlook{}
 	clear(m.Queues.Told) // all of them, for the engine is new
-	m.tellQueues()
+	m.Queues.Settle(m.tell, m.metrics.QueueGone)
 	for _, ev := range m.QueuesGoOn() {
 		m.mustTell(ev)
 	}
@@ -125,9 +125,9 @@ func (m *driver) decide(now core.Time) *tables.Acts {
 	m.countsAgain()
 	m.Settle()
 	if m.Queues.Gone {
-		m.removeQueues() // those of which the last job has ended
+		m.Queues.Remove(m.tell, m.metrics.QueueGone) // those of which the last job has ended
 	}
-	m.sweepStandby()
+	m.lenders.Sweep()
 	if m.engineWakes <= m.Now {
 		m.engineWakes = core.Never
 		m.mustTell(core.Tick{})
@@ -152,7 +152,7 @@ func (m *driver) decide(now core.Time) *tables.Acts {
 	m.notRestarted()
 	m.bindDoubles()
 	for _, p := range requested {
-		if p.Transfer == nil && !p.Returns && !m.panics.broken {
+		if p.Transfer == nil && !p.Returns && !m.panics.Broken {
 			m.refuse(p, "the pod cannot be moved now: other pods took the place, or need the pod where it is")
 		}
 	}
@@ -185,7 +185,8 @@ func (m *driver) apply(decisions []core.Decision) {
 		case core.Evict, core.Requeue:
 			m.evict(&d)
 		case core.Resume:
-			m.resume(&d)
+			m.touch(m.Jobs[d.Job]) // a job that was suspended takes pods again
+			m.lenders.Resume(m.Jobs[d.Job], d.Pods)
 		case core.Cordon, core.Uncordon:
 			m.Suspect(&d)
 		case core.Wake:
@@ -283,7 +284,7 @@ func (m *driver) send(g *tables.Group, pods []*tables.Pod, places []core.Placeme
 		}
 	}
 	g.InFlight += len(pods)
-	m.decidedOn(g, len(pods))
+	g.Journey.Decide(m.Clock(), len(pods))
 	if !g.Ran {
 		g.Ran = true
 		m.metrics.Bound(g.Queue, max(0, m.Now-objects.TimeOf(g.Created)))

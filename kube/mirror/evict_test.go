@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/queues"
 	"github.com/muster-sched/muster/kube/tables"
 )
 
@@ -77,7 +78,7 @@ func TestEvictingAnnotationAlone(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			w := newWorld(t)
 			w.node("n", "r")
-			w.pod("a", inQueue(tables.DefaultQueue), c.owner)
+			w.pod("a", inQueue(queues.Default), c.owner)
 			w.on("a>n")
 			w.pod("a", func(p *v1.Pod) { p.Annotations[v1alpha1.EvictingAnnotation] = "true" })
 			acts := w.m.decide(w.m.Now + core.Second)

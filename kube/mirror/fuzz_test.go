@@ -233,7 +233,7 @@ func playProgram(t *testing.T, program string) {
 	w.now = w.now.Add(time.Hour)
 	w.settle()
 	w.m.Explain(100)
-	if w.m.panics.broken || w.m.panics.count > 0 {
+	if w.m.panics.Broken || w.m.panics.Jobs > 0 {
 		t.Error("the engine panicked")
 	}
 	for _, q := range w.m.Stats().Queues {

@@ -8,14 +8,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/muster-sched/muster/core"
-	"github.com/muster-sched/muster/kube/tables"
+	"github.com/muster-sched/muster/kube/journey"
 )
 
 // A job is told of once, when as many of its pods run as started together.
 func TestJourneyOfAGang(t *testing.T) {
 	y := newToy(t)
-	var got []tables.Journey
-	y.traced = func(j *tables.Journey) { got = append(got, *j) }
+	var got []journey.Journey
+	y.traced = func(j *journey.Journey) { got = append(got, *j) }
 	y.start()
 	gang := newTestGang("g", 2, 4)
 	y.see(gang[0])
@@ -45,7 +45,7 @@ func TestJourneyOfAGang(t *testing.T) {
 	y.ends(gang[1], v1.PodRunning)
 	y.ends(gang[1], v1.PodRunning)
 	at := func(s int) time.Time { return time.Unix(startOfTime.Unix()+int64(s), 0) }
-	want := []tables.Journey{{Job: "default/gang/g", Queue: "default", Pods: 2, Created: startOfTime, Submitted: at(2), Decided: at(3), Bound: at(5), Running: at(6)}}
+	want := []journey.Journey{{Job: "default/gang/g", Queue: "default", Pods: 2, Created: startOfTime, Submitted: at(2), Decided: at(3), Bound: at(5), Running: at(6)}}
 	for i := range got {
 		got[i].Created = got[i].Created.UTC()
 	}

@@ -12,13 +12,11 @@
 //	driver.go                          a pass: changes go to the engine, its decisions are applied
 //	returning.go                       who starts again elsewhere, so that a job has room
 //	move.go drain.go restart.go        who moves to another node, or leaves one that is drained
-//	standby.go                         who lends GPUs, and is told that they are its own again
 //	loss.go overcommit.go              who leaves nodes that are lost, and GPUs given twice
 //	suspend.go                         what is to be written to the API
 //	outcomes.go                        what became of it
 //	quarantine.go unread.go            what a panic costs: of the engine, and while an object is read
 //	shards.go                          how shards are taken and given up
-//	journey.go                         the journeys of jobs
 package mirror
 
 import (
@@ -31,10 +29,13 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/guard"
+	"github.com/muster-sched/muster/kube/journey"
 	"github.com/muster-sched/muster/kube/lease"
 	"github.com/muster-sched/muster/kube/lost"
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/reports"
+	"github.com/muster-sched/muster/kube/standby"
 	"github.com/muster-sched/muster/kube/stats"
 	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
@@ -65,8 +66,9 @@ type driver struct {
 	engineWakes core.Time
 	newEngine   func(core.Config) (Engine, error)
 	failures    func() core.FailuresFound // of engines before; nil for none
-	panics      panics
+	panics      guard.Panics
 	reports     reports.Reporter
+	lenders     standby.Lenders
 	placed      []*tables.Pod // with claims, by the decisions that are being applied
 }
 
@@ -77,7 +79,7 @@ type changes struct {
 	tables.Census
 	log     *slog.Logger
 	metrics *stats.Metrics
-	traced  func(*tables.Journey) // called for each job that runs for the first time; nil for none
+	traced  func(*journey.Journey) // called for each job that runs for the first time; nil for none
 	acts    tables.Acts
 
 	dirty      []*tables.Group         // to be brought up to date before the next decision
@@ -96,7 +98,6 @@ type changes struct {
 	// to be bound by the next pass.
 	transfers map[types.UID]*tables.Pod
 	doubles   []*tables.Pod
-	resting   map[types.UID]*tables.Pod // that say anything about standby
 	// returning are the groups with pods that restart elsewhere, and some that no longer have any;
 	// back are pods that came back, to be bound by the next pass.
 	returning map[*tables.Group]bool
@@ -133,7 +134,7 @@ type Config struct {
 	// for each job that runs for the first time, when enough of it runs.
 	Metrics *stats.Metrics
 	Record  Recorder
-	Traced  func(*tables.Journey)
+	Traced  func(*journey.Journey)
 	// ClosedQueues is [tables.Queues].Closed.
 	ClosedQueues bool
 	// Pauses says that agents can pause the processes of pods (kube/pause).
@@ -147,11 +148,12 @@ func New(c Config) *Mirror {
 	m := &Mirror{driver: driver{newEngine: newEngine(c.Pauses), record: c.Record, failures: c.Failures, changes: changes{
 		Tables: tables.New(c.Policy, c.Levels), log: c.Log, metrics: c.Metrics, traced: c.Traced, acts: tables.Acts{Wake: core.Never},
 		dirtyNodes: map[string]*tables.Node{}, draining: map[string]*tables.Node{}, moving: map[types.UID]*tables.Pod{}, asked: map[types.UID]*tables.Pod{},
-		resting: map[types.UID]*tables.Pod{}, transfers: map[types.UID]*tables.Pod{}, uncounted: map[types.UID]act.Pod{}, returning: map[*tables.Group]bool{}, restarting: map[*tables.Group]restart{},
+		transfers: map[types.UID]*tables.Pod{}, uncounted: map[types.UID]act.Pod{}, returning: map[*tables.Group]bool{}, restarting: map[*tables.Group]restart{},
 		arrived: map[string]*tables.Node{},
 	}}}
 	m.Census = tables.NewCensus(&m.Tables)
 	m.reports = reports.Reporter{Tables: &m.Tables, Census: &m.Census, Guarded: m.guarded, Waiters: map[*tables.Group]bool{}}
+	m.lenders = standby.Lenders{Tables: &m.Tables, Census: &m.Census, Log: c.Log, Metrics: c.Metrics, Tell: m.tell, MustTell: m.mustTell, Say: m.sayStandby}
 	m.Policies.Name, m.Topologies.Name, m.Lost.Config = c.PolicyName, c.Topology, c.Lost
 	m.Queues.Closed = c.ClosedQueues
 	if c.Builtins != nil {
@@ -172,7 +174,7 @@ func (m *Mirror) Decide(now core.Time) { m.decide(now) }
 // Explain asks the engine about at most n waiting jobs, in turn, and returns what is to be
 // written.
 func (m *Mirror) Explain(n int) []act.Report {
-	if m.engine == nil || m.panics.broken {
+	if m.engine == nil || m.panics.Broken {
 		return nil
 	}
 	return m.reports.Explain(m.engine, n)
@@ -189,7 +191,7 @@ func (m *Mirror) Statuses(now metav1.Time) []act.Status {
 
 // Memory returns what is to be written so that the next engine knows it: counts of evictions, and ledgers.
 func (m *Mirror) Memory() act.Acts {
-	if m.engine == nil || m.panics.broken {
+	if m.engine == nil || m.panics.Broken {
 		return act.Acts{}
 	}
 	return act.Acts{Evictions: m.reports.Evictions(m.engine), Ledgers: m.reports.WriteLedger(m.engine)}
@@ -205,7 +207,7 @@ func (m *changes) Acts() (todo act.Acts, wake core.Time) {
 // tell applies an event to the engine. An event that the engine refuses shows an error in
 // the tables; the caller decides what to do then.
 func (m *driver) tell(ev core.Event) error {
-	err := errBroken
+	err := guard.ErrBroken
 	if m.guarded(nil, func() { err = m.engine.Apply(m.Now, ev) }); err != nil {
 		return err
 	}
@@ -217,7 +219,7 @@ func (m *driver) tell(ev core.Event) error {
 
 // mustTell is tell for events that only a bug can make wrong.
 func (m *driver) mustTell(ev core.Event) {
-	if err := m.tell(ev); err != nil && !m.panics.broken {
+	if err := m.tell(ev); err != nil && !m.panics.Broken {
 		m.log.Error("the engine refused an event", "event", fmt.Sprintf("%T", ev), "error", err)
 	}
 }
@@ -233,6 +235,16 @@ func (m *changes) touch(g *tables.Group) {
 		m.dirty = append(m.dirty, g)
 	}
 }
+
+// complete reports the journey of a job, which is over.
+func (m *changes) complete(g *tables.Group) {
+	j := g.Journey
+	g.Journey = nil
+	m.traced(&j.Journey)
+}
+
+// sayStandby writes the condition Standby on a pod.
+func (m *changes) sayStandby(x act.Report) { m.acts.Standby = append(m.acts.Standby, x) }
 
 // place records the node on which a pod is, or will be.
 func (m *changes) place(p *tables.Pod, name string) {
@@ -260,7 +272,7 @@ func (m *driver) unplace(p *tables.Pod, name string) {
 		m.enlist(o) // there may be GPUs for it now
 	}
 	m.NoteNode(n)
-	if n.Sick != 0 || n.Gone && len(n.Pods) == 0 || m.Devices.Publishes(name) || m.panics.untold > 0 {
+	if n.Sick != 0 || n.Gone && len(n.Pods) == 0 || m.Devices.Publishes(name) || m.panics.Untold > 0 {
 		m.dirtyNodes[name] = n
 	}
 }

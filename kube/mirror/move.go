@@ -116,7 +116,7 @@ func (m *driver) nodeLost(name string) {
 
 // noteMove records whether a pod is out of its owner's hands, or a user asks to move it, or has it
 // lend its GPUs.
-func (m *changes) noteMove(p *tables.Pod) {
+func (m *driver) noteMove(p *tables.Pod) {
 	o := p.Object
 	if o.Move.Active() && o.Node != "" {
 		m.moving[o.UID] = p
@@ -128,11 +128,7 @@ func (m *changes) noteMove(p *tables.Pod) {
 	} else {
 		delete(m.asked, o.UID)
 	}
-	if o.Standby != nil {
-		m.resting[o.UID] = p
-	} else {
-		delete(m.resting, o.UID)
-	}
+	m.lenders.Note(p)
 }
 
 // requestMoves tells the engine which pods users ask to move. It returns those that the engine

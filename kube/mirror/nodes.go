@@ -100,7 +100,7 @@ func (m *driver) tellNode(n *tables.Node) {
 	}
 	m.Devices.Describe(&want)
 	n.Closed = want.Cordoned
-	want.Cordoned = m.shut(n, &want) || n.Closed || n.Suspect || m.panics.untold > 0 && n.Untold()
+	want.Cordoned = m.shut(n, &want) || n.Closed || n.Suspect || m.panics.Untold > 0 && n.Untold()
 	switch {
 	case !n.Known:
 		if err := m.tell(core.NodeAdded{Node: want, Evictions: max(n.Evictions, n.Object.Evictions)}); err != nil {

@@ -93,7 +93,9 @@ func (m *Mirror) podChanged(p *tables.Pod, o *objects.Pod) {
 		m.touch(g)
 	}
 	m.noteMove(p)
-	m.movesOn(g, old.Phase, o.Phase)
+	if o.Phase == v1.PodRunning && old.Phase != v1.PodRunning && g.Journey.Run(m.Clock()) {
+		m.complete(g)
+	}
 
 	// What it requests.
 	if !slices.Equal(o.DeviceClaims, old.DeviceClaims) {
@@ -218,7 +220,7 @@ func (m *driver) podOver(p *tables.Pod) {
 	delete(m.Pods, p.Object.UID)
 	delete(m.moving, p.Object.UID)
 	delete(m.asked, p.Object.UID)
-	delete(m.resting, p.Object.UID)
+	m.lenders.Forget(p.Object.UID)
 	defer delete(m.transfers, p.Object.UID)
 	if p.DoubleOf != nil {
 		m.failMove(p.DoubleOf)
@@ -354,7 +356,9 @@ func (m *changes) answered(p *tables.Pod) {
 	// While other bindings of the gang are in flight, the gang may still fail, and wait again. So
 	// only the last answer ends the journey and clears the conditions.
 	if g.InFlight == 1 {
-		m.boundAll(g)
+		if g.Journey.Bind(m.Clock()) {
+			m.complete(g)
+		}
 	}
 	if g.InFlight--; g.InFlight == 0 && m.Ours(g) && (g.Native || g.Reported.Reason != "" || p.Object.Waits) {
 		m.acts.Report = append(m.acts.Report, g.ClearReports(m.PodGroupOf(g))...)
@@ -365,7 +369,7 @@ func (m *changes) answered(p *tables.Pod) {
 // it as the job's, it counts as another scheduler's.
 func (m *driver) adopt(p *tables.Pod) {
 	if ev, ok := p.FoundPaused(); ok {
-		if err := m.tell(ev); err == nil || m.panics.broken {
+		if err := m.tell(ev); err == nil || m.panics.Broken {
 			p.Group.Ran = true
 			m.keepRecord(p)
 			m.NotePod(p)
@@ -385,7 +389,7 @@ func (m *driver) adopt(p *tables.Pod) {
 	if err == nil {
 		p.Group.Ran = true
 		m.keepRecord(p)
-		defer m.lendAgain(p)
+		defer m.lenders.LendAgain(p)
 		if p.Devices = tables.SetOf(gpus); n.Sick&p.Devices != 0 {
 			m.nodeDirty(p.Target)
 		}
@@ -399,7 +403,7 @@ func (m *driver) adopt(p *tables.Pod) {
 		}
 		return
 	}
-	if m.panics.broken {
+	if m.panics.Broken {
 		return // the next engine receives it again
 	}
 	m.outside(p, err)

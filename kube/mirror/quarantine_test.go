@@ -97,8 +97,8 @@ func (w *world) infect(b *bugs) {
 // inQuarantine fails the test unless so many jobs are in quarantine.
 func (w *world) inQuarantine(want int) {
 	w.t.Helper()
-	if got := scraped(w.m.metrics.Registry)["muster_quarantined_jobs"]; got != strconv.Itoa(want) || want != w.m.panics.count {
-		w.t.Errorf("%d jobs are in quarantine, and %s counted; expected %d", w.m.panics.count, got, want)
+	if got := scraped(w.m.metrics.Registry)["muster_quarantined_jobs"]; got != strconv.Itoa(want) || want != w.m.panics.Jobs {
+		w.t.Errorf("%d jobs are in quarantine, and %s counted; expected %d", w.m.panics.Jobs, got, want)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/queues"
 	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -51,7 +52,7 @@ func (s *training) make(index int, with ...change[*v1.Pod]) {
 	s.pod(fmt.Sprintf("train-%d-%d", index, s.generation), append([]change[*v1.Pod]{asking(v1alpha1.GPUResource, "2"), func(p *v1.Pod) {
 		p.GenerateName = fmt.Sprintf("train-%d-", index)
 		p.Annotations[v1alpha1.CheckpointIntervalAnnotation] = "24h"
-		p.Annotations[v1alpha1.MinMemberAnnotation], p.Labels[v1alpha1.QueueLabel] = "2", tables.DefaultQueue
+		p.Annotations[v1alpha1.MinMemberAnnotation], p.Labels[v1alpha1.QueueLabel] = "2", queues.Default
 		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "train", UID: "job", Controller: new(true)}}
 	}}, with...)...)
 }

@@ -5,7 +5,9 @@ import (
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/kube/journey"
 	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/queues"
 	"github.com/muster-sched/muster/kube/tables"
 )
 
@@ -20,7 +22,7 @@ func (m *driver) submit(g *tables.Group) {
 	// What their PodGroup says is recorded on those that have a place.
 	speaker := list[max(0, slices.IndexFunc(list, func(p *tables.Pod) bool { return p.State != tables.PodWaiting }))]
 	if g.ID.Kind == tables.Foreign {
-		job.Queue, job.Foreign = tables.OthersQueue, true
+		job.Queue, job.Foreign = queues.Others, true
 	} else {
 		m.describe(g, speaker, &job)
 		// A job that runs stays what it was admitted as, in another engine too: otherwise a user who
@@ -46,7 +48,7 @@ func (m *driver) submit(g *tables.Group) {
 		reason, err = tables.ReasonMisconfigured, m.tell(core.JobSubmitted{Job: job})
 	}
 	if err != nil {
-		if g.Reset(); m.panics.broken {
+		if g.Reset(); m.panics.Broken {
 			return
 		}
 		g.Wait(m.Now, reason, err.Error())
@@ -58,7 +60,9 @@ func (m *driver) submit(g *tables.Group) {
 		return
 	}
 	g.Submitted, g.Relabel = true, false
-	m.setOff(g)
+	if m.traced != nil && !g.Ran && g.ID.Kind != tables.Foreign && m.Ours(g) {
+		g.Journey = &journey.Tracked{Journey: journey.Journey{Job: g.Job, Queue: g.Queue, Created: g.Created, Submitted: m.Clock()}}
+	}
 	g.Worked = g.Worked || lack == nil && g.Runs() && len(list) < g.Min // others may have succeeded before
 	m.Jobs[g.Job] = g
 	// 5. The engine numbers pods by the order of its roles. The numbers must be known before the
@@ -88,7 +92,7 @@ func (m *changes) describe(g *tables.Group, p *tables.Pod, job *core.Job) {
 	job.Queue = m.QueueOf(g, a)
 	found := p.State != tables.PodWaiting && g.Admitted == nil // on its node, and not weighed by this instance
 	if _, told := m.Queues.Told[job.Queue]; !told && !found {
-		job.Queue = tables.DefaultQueue // it must be counted somewhere
+		job.Queue = queues.Default // it must be counted somewhere
 	}
 	if a.KindGiven {
 		job.Kind = a.Kind

@@ -13,6 +13,7 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/owners"
+	"github.com/muster-sched/muster/kube/queues"
 	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -26,7 +27,7 @@ func TestGangOfAJobIsSuspended(t *testing.T) {
 		var out []*v1.Pod
 		for i := range 2 {
 			p := newTestPod(fmt.Sprintf("train-%d-%d", generation, i), 4)
-			p.Annotations[v1alpha1.MinMemberAnnotation], p.Labels[v1alpha1.QueueLabel] = "2", tables.DefaultQueue
+			p.Annotations[v1alpha1.MinMemberAnnotation], p.Labels[v1alpha1.QueueLabel] = "2", queues.Default
 			p.CreationTimestamp.Time = startOfTime.Add(time.Duration(generation) * time.Hour)
 			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "train", UID: "job", Controller: new(true)}}
 			out = append(out, p)
@@ -136,16 +137,16 @@ func TestJobIsAsked(t *testing.T) {
 	w.waits("a", tables.ReasonGangUnknown, "Job train has not been observed yet")
 	w.m.asked(translate.Group{Namespace: "default", Kind: "job", Name: "train"}, says, nil)
 	w.waits("a", tables.ReasonQueueNotFound, "q")
-	w.pod("b", made, labelled(v1alpha1.QueueLabel+"="+tables.DefaultQueue)) // its own label counts; it is of the same job
-	says.Attributes.Queue = tables.DefaultQueue
+	w.pod("b", made, labelled(v1alpha1.QueueLabel+"="+queues.Default)) // its own label counts; it is of the same job
+	says.Attributes.Queue = queues.Default
 	w.m.asked(translate.Group{Namespace: "default", Kind: "job", Name: "train"}, says, nil)
 	w.on("a,b>n1,n1")
-	if got := [2]string{w.pods["default/a"].Annotations[v1alpha1.QueueLabel], w.pods["default/b"].Annotations[v1alpha1.QueueLabel]}; got != [2]string{tables.DefaultQueue, ""} {
+	if got := [2]string{w.pods["default/a"].Annotations[v1alpha1.QueueLabel], w.pods["default/b"].Annotations[v1alpha1.QueueLabel]}; got != [2]string{queues.Default, ""} {
 		t.Errorf("the pods are told the queues %v", got)
 	}
 	// A scheduler that starts again knows from the pods.
 	p := objects.TrimPod(w.pods["default/a"])
-	if p.Attributes.Queue != tables.DefaultQueue {
+	if p.Attributes.Queue != queues.Default {
 		t.Errorf("of a pod that runs, the queue is %q", p.Attributes.Queue)
 	}
 	// One that waits beside it, of which nothing is known, changes nothing.
@@ -170,7 +171,7 @@ func TestRayJobKeepsItsPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	says.Since, says.Attributes.Queue = startOfTime, tables.DefaultQueue // as the RayJob above it says
+	says.Since, says.Attributes.Queue = startOfTime, queues.Default // as the RayJob above it says
 
 	w := newWorld(t)
 	w.now = startOfTime.Add(2 * time.Hour)

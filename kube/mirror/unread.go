@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/guard"
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/tables"
 )
@@ -26,7 +27,7 @@ import (
 func (m *changes) TakeIn(o any, f func()) (ok bool) {
 	defer func() {
 		v := recover()
-		if _, end := v.(ending); end {
+		if _, end := v.(guard.Ending); end {
 			panic(v)
 		}
 		if ok = v == nil; !ok {

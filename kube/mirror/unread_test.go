@@ -12,6 +12,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/feed"
+	"github.com/muster-sched/muster/kube/guard"
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/tables"
 )
@@ -177,9 +178,9 @@ func TestUnreadNodes(t *testing.T) {
 func TestEndingIsNotLeftOut(t *testing.T) {
 	w := newWorld(t)
 	defer func() {
-		if v := recover(); v != (ending{"x"}) {
+		if v := recover(); v != (guard.Ending{V: "x"}) {
 			t.Errorf("got %v", v)
 		}
 	}()
-	w.m.TakeIn(nil, func() { panic(ending{"x"}) })
+	w.m.TakeIn(nil, func() { panic(guard.Ending{V: "x"}) })
 }

@@ -1,6 +1,7 @@
 package tables
 
 import (
+	"github.com/muster-sched/muster/kube/queues"
 	"github.com/muster-sched/muster/kube/stats"
 )
 
@@ -16,7 +17,7 @@ type Census struct {
 
 // NewCensus returns a census of tables in which nothing was noted.
 func NewCensus(of *Tables) Census {
-	return Census{of: of, sums: stats.New(OthersQueue), changedNodes: map[*Node]struct{}{}, changedGroups: map[*Group]struct{}{}}
+	return Census{of: of, sums: stats.New(queues.Others), changedNodes: map[*Node]struct{}{}, changedGroups: map[*Group]struct{}{}}
 }
 
 // NoteNode marks a node that changed, so that it is counted again.

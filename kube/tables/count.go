@@ -8,6 +8,7 @@ import (
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/frag"
+	"github.com/muster-sched/muster/kube/queues"
 	"github.com/muster-sched/muster/kube/stats"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -112,7 +113,7 @@ func (t *Tables) CountGroup(g *Group) (out stats.Group) {
 		}
 	}
 	if g.ID.Kind == Foreign {
-		out.Queue = OthersQueue
+		out.Queue = queues.Others
 		return out
 	}
 	if out.Bound > 0 {

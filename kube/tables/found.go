@@ -6,6 +6,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/queues"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -46,10 +47,10 @@ func (t *Tables) Charge(g *Group, p *Pod, a *translate.Attributes, j *core.Job) 
 func (t *Tables) fallback(g *Group, named string) string {
 	queue := translate.NamespaceQueue(t.Namespaces[g.ID.Namespace])
 	if queue == "" || queue == named {
-		return DefaultQueue
+		return queues.Default
 	}
 	if why, _ := t.Queues.Blocks(t, queue, g.ID.Namespace); why != "" {
-		return DefaultQueue
+		return queues.Default
 	}
 	return queue
 }

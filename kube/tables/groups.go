@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/journey"
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/owners"
 	"github.com/muster-sched/muster/kube/peers"
@@ -63,7 +64,7 @@ type Group struct {
 	// Ran says that a pod of it had a place once.
 	Ran bool
 	// Journey is its way to its first pods running, while it is traced.
-	Journey *Tracked
+	Journey *journey.Tracked
 	// Worked says that a pod of it succeeded and no longer exists.
 	Worked bool
 	// Returning is set while pods of it restart elsewhere.

@@ -14,46 +14,17 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/core/quota"
+	"github.com/muster-sched/muster/kube/queues"
 	"github.com/muster-sched/muster/kube/settings"
 	"github.com/muster-sched/muster/kube/stats"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-const (
-	// DefaultQueue is the queue of jobs that name none. Without a Queue object of that
-	// name it owns no quota.
-	DefaultQueue = "default"
-	// OthersQueue holds the GPUs that pods of other schedulers use.
-	OthersQueue = "muster-other-schedulers"
-)
-
 // Queues are the Queue objects, and what the engine knows about them.
 type Queues struct {
-	Objects map[string]*v1alpha1.Queue
-	Told    map[string]core.Queue
-	// Verdict is why an object is not in effect.
-	Verdict map[string]settings.Verdict
-	// Beyond says of a queue that those below it own more than its Subtree has.
-	Beyond map[string]string
-	// Wanted are those that the engine should know, and Gone says that it knows others, of which jobs live.
-	Wanted map[string]bool
-	Gone   bool
+	queues.Index
 	// Closed says that a Queue without a namespaceSelector is for no namespace; else it is for all.
 	Closed bool
-}
-
-func newQueues() Queues {
-	return Queues{Objects: map[string]*v1alpha1.Queue{}, Told: map[string]core.Queue{}, Verdict: map[string]settings.Verdict{}}
-}
-
-// Depth is how far below the top a queue is; more than there are queues in a
-// cycle.
-func (q *Queues) Depth(name string) int {
-	d := 0
-	for o := q.Objects[name]; o != nil && o.Spec.Parent != "" && d <= len(q.Objects); o = q.Objects[o.Spec.Parent] {
-		d++
-	}
-	return d
 }
 
 // classes are the PriorityClasses that a queue allows; none allows all.
@@ -73,7 +44,7 @@ func (q *Queues) Blocks(t *Tables, name, namespace string) (reason, detail strin
 		return ReasonQueueNotFound, fmt.Sprintf("queue %s is not ready: %s", name, v.Message)
 	// The default queue exists without an object, and a queue that is gone stays with the engine
 	// while jobs of it run.
-	case !told || o == nil && name != DefaultQueue:
+	case !told || o == nil && name != queues.Default:
 		return ReasonQueueNotFound, fmt.Sprintf("queue %s does not exist", name)
 	case o == nil || o.Spec.NamespaceSelector == nil && !q.Closed:
 		return "", ""
@@ -93,7 +64,7 @@ func (q *Queues) Blocks(t *Tables, name, namespace string) (reason, detail strin
 // QueueOf names the queue of a group: what its pods say, else its namespace,
 // else the default.
 func (t *Tables) QueueOf(g *Group, a translate.Attributes) string {
-	return cmp.Or(a.Queue, translate.NamespaceQueue(t.Namespaces[g.ID.Namespace]), DefaultQueue)
+	return cmp.Or(a.Queue, translate.NamespaceQueue(t.Namespaces[g.ID.Namespace]), queues.Default)
 }
 
 // UserOf names the user of a group: what its pods say, else its namespace.

@@ -12,7 +12,7 @@
 //	found.go                      what counts for pods that their authors put on nodes
 //	returning.go                  which new pods come back as those that restart elsewhere
 //	leaving.go overcommit.go      which pods leave drained and lost nodes, and GPUs given twice
-//	count.go census.go journey.go what nodes and groups count as, and the journeys of jobs
+//	count.go census.go            what nodes and groups count as
 //	reasons.go                    why jobs wait, as reported to the API
 //
 // The package reaches neither the engine nor the acts: an error in it can give a wrong answer,
@@ -20,6 +20,8 @@
 package tables
 
 import (
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -29,6 +31,7 @@ import (
 	"github.com/muster-sched/muster/kube/lost"
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/peers"
+	"github.com/muster-sched/muster/kube/queues"
 	"github.com/muster-sched/muster/kube/settings"
 	"github.com/muster-sched/muster/kube/storage"
 	"github.com/muster-sched/muster/kube/translate"
@@ -68,10 +71,13 @@ func New(policy core.Policy, levels []translate.Level) Tables {
 	return Tables{
 		Nodes: map[string]*Node{}, Pods: map[types.UID]*Pod{}, Groups: map[translate.Group]*Group{}, Jobs: map[string]*Group{}, Stages: Stages{},
 		PodGroups: map[types.NamespacedName]*objects.PodGroup{}, Namespaces: map[string]map[string]string{}, Priorities: settings.Classes{},
-		Queues: newQueues(), Ledgers: newLedgers(), Policies: settings.NewPolicies(policy), Topologies: settings.NewTopologies(levels), Shards: oneShard(),
+		Queues: Queues{Index: queues.New()}, Ledgers: newLedgers(), Policies: settings.NewPolicies(policy), Topologies: settings.NewTopologies(levels), Shards: oneShard(),
 		Peers: peers.New(), Storage: storage.New(), Devices: devices.New(), Lost: lost.New(), Done: done.New(),
 	}
 }
+
+// Clock is the current time, as wall clock.
+func (t *Tables) Clock() time.Time { return time.Unix(0, int64(t.Now)) }
 
 // Unseen returns those of the pods that have no node as far as the tables know.
 func (t *Tables) Unseen(pods []metav1.PartialObjectMetadata) []metav1.PartialObjectMetadata {

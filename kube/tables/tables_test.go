@@ -15,6 +15,7 @@ import (
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/lease"
 	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/queues"
 	"github.com/muster-sched/muster/kube/storage"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -171,7 +172,7 @@ func TestShardTable(t *testing.T) {
 
 // A queue in a cycle is deeper than there are queues.
 func TestDepth(t *testing.T) {
-	q := newQueues()
+	q := Queues{Index: queues.New()}
 	for name, parent := range map[string]string{"top": "", "mid": "top", "low": "mid", "x": "y", "y": "x"} {
 		q.Objects[name] = &v1alpha1.Queue{Spec: v1alpha1.QueueSpec{Parent: parent}}
 	}

@@ -13,7 +13,7 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/muster-sched/muster/kube/tables"
+	"github.com/muster-sched/muster/kube/journey"
 )
 
 // Endpoint is the variable that says where the collector is. Without it nothing
@@ -47,7 +47,7 @@ func FromEnvironment(ctx context.Context) (*Tracer, error) {
 
 // Journey sends a journey on its way. It does not wait for the collector: what
 // that cannot take is dropped.
-func (t *Tracer) Journey(j *tables.Journey) {
+func (t *Tracer) Journey(j *journey.Journey) {
 	ctx, whole := t.tracer.Start(context.Background(), "job", trace.WithTimestamp(j.Created), trace.WithNewRoot(), trace.WithAttributes(
 		attribute.String("muster.job", j.Job), attribute.String("muster.queue", j.Queue), attribute.Int("muster.pods", j.Pods),
 	))

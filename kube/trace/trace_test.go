@@ -11,7 +11,7 @@ import (
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/muster-sched/muster/kube/tables"
+	"github.com/muster-sched/muster/kube/journey"
 )
 
 func TestJourney(t *testing.T) {
@@ -27,7 +27,7 @@ func TestJourney(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := func(s int) time.Time { return time.Unix(1_000_000+int64(s), 0) }
-	tracer.Journey(&tables.Journey{Job: "default/job/train", Queue: "q", Pods: 4, Created: at(0), Submitted: at(1), Decided: at(4), Bound: at(5), Running: at(9)})
+	tracer.Journey(&journey.Journey{Job: "default/job/train", Queue: "q", Pods: 4, Created: at(0), Submitted: at(1), Decided: at(4), Bound: at(5), Running: at(9)})
 	if err := tracer.Close(context.Background()); err != nil {
 		t.Fatal(err)
 	}
