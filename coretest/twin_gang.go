@@ -21,6 +21,10 @@ const maxTries = 1000
 // choice of GPU models under quotas.
 type Searches struct{ Ended, GivenUp, Hard int }
 
+func (s *Searches) add(o Searches) {
+	s.Ended, s.GivenUp, s.Hard = s.Ended+o.Ended, s.GivenUp+o.GivenUp, s.Hard+o.Hard
+}
+
 // searched counts a search that has ended.
 func (x *trial) searched(models int) {
 	w := x.w
