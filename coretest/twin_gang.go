@@ -95,7 +95,7 @@ func (w *Twin) gangFits(j *job) string {
 		bases = models
 	}
 	for _, x.base = range bases {
-		if x.anyOrder(nil) {
+		if x.anyOrder(nil) || x.interleaved() {
 			var where []string
 			for _, at := range x.placed {
 				where = append(where, fmt.Sprintf("%d on %s[%b]", at.Pod, at.Node, at.GPUs))
@@ -169,33 +169,87 @@ func (x *trial) place(order []int, k, n int) bool {
 	if len(order) == 0 {
 		return x.holds()
 	}
-	w, j := x.w, x.j
+	w := x.w
 	t := order[0]
 	if k == len(x.pods[t]) {
 		return x.even(t) && x.place(order[1:], 0, 0)
 	}
-	p := &j.pods[x.pods[t][k]]
-	for ; n < len(w.nodes) && x.tries < x.w.tries(); n++ {
-		node := w.nodes[n]
-		if w.slots(j, &j.Tasks[t], node) == 0 || anyModel(&j.Tasks[t]) && node.Model != x.base {
-			continue
-		}
-		if d, ok := w.domain(node, j.Topology.Required); j.Topology.Required != "" && (!ok || x.home != "" && d != x.home) {
-			continue
-		}
-		for _, gpus := range w.choices(node, &j.Tasks[t]) {
-			x.tries++
-			p.state, p.at = running, core.Placement{Pod: x.pods[t][k], Node: node.Name, GPUs: gpus, GPU: min(j.Tasks[t].GPU, core.WholeGPU),
-				CPUMilli: j.Tasks[t].CPUMilli, MemMiB: j.Tasks[t].MemMiB}
-			x.placed = append(x.placed, p.at)
-			if x.mayStay(p, node) && x.place(order, k+1, n) {
-				return true
-			}
-			x.placed = x.placed[:len(x.placed)-1]
-			p.state = waiting
+	for ; n < len(w.nodes) && x.tries < w.tries(); n++ {
+		if x.on(t, k, w.nodes[n], func() bool { return x.place(order, k+1, n) }) {
+			return true
 		}
 	}
 	return false
+}
+
+// on places the k-th pod of a task on a node, and reports whether the rest can be placed then, on any choice of devices.
+// Otherwise it takes the pod back.
+func (x *trial) on(t, k int, node *node, rest func() bool) bool {
+	w, j := x.w, x.j
+	p := &j.pods[x.pods[t][k]]
+	if w.slots(j, &j.Tasks[t], node) == 0 || anyModel(&j.Tasks[t]) && node.Model != x.base {
+		return false
+	}
+	if d, ok := w.domain(node, j.Topology.Required); j.Topology.Required != "" && (!ok || x.home != "" && d != x.home) {
+		return false
+	}
+	for _, gpus := range w.choices(node, &j.Tasks[t]) {
+		x.tries++
+		p.state, p.at = running, core.Placement{Pod: x.pods[t][k], Node: node.Name, GPUs: gpus, GPU: min(j.Tasks[t].GPU, core.WholeGPU),
+			CPUMilli: j.Tasks[t].CPUMilli, MemMiB: j.Tasks[t].MemMiB}
+		x.placed = append(x.placed, p.at)
+		if x.mayStay(p, node) && rest() {
+			return true
+		}
+		x.placed = x.placed[:len(x.placed)-1]
+		p.state = waiting
+	}
+	return false
+}
+
+// interleaved places the pods in any order, those of one task between those of others: a pod that must be near one of
+// another task may come after it, and before the next of that task. Where no term of a task is about pods of others but to be
+// apart from them, the order of tasks is as good as any.
+func (x *trial) interleaved() bool {
+	mates := false
+	for t := range x.j.Tasks {
+		for _, term := range x.j.Tasks[t].Affinity {
+			for o := range x.j.Tasks {
+				mates = mates || !term.Anti && o != t && len(x.pods[t]) > 0 && len(x.pods[o]) > 0 && slices.Contains(x.j.Tasks[o].Labels, term.Label)
+			}
+		}
+	}
+	return mates && x.weave(make([]int, len(x.pods)), map[string]bool{})
+}
+
+// weave places the pods after the first of each task. What is placed, in whatever order, decides what can follow: seen has
+// what nothing could follow.
+func (x *trial) weave(first []int, seen map[string]bool) bool {
+	var where []string
+	for _, at := range x.placed {
+		where = append(where, fmt.Sprintf("%d %s %b", x.j.pods[at.Pod].task, at.Node, at.GPUs))
+	}
+	slices.Sort(where)
+	if key := strings.Join(where, ","); seen[key] {
+		return false
+	} else {
+		seen[key] = true
+	}
+	left := false
+	for t, k := range first {
+		if k == len(x.pods[t]) {
+			continue
+		}
+		left = true
+		for n := 0; n < len(x.w.nodes) && x.tries < x.w.tries(); n++ {
+			first[t]++
+			if x.on(t, k, x.w.nodes[n], func() bool { return (k+1 < len(x.pods[t]) || x.even(t)) && x.weave(first, seen) }) {
+				return true
+			}
+			first[t]--
+		}
+	}
+	return !left && x.holds()
 }
 
 // choices returns the devices on which a pod may make a difference.

@@ -19,6 +19,8 @@ import (
 //   - of nodes that are alike, one stands for all that host no pod of the search;
 //   - pods of a task are alike too: each goes on the node of the one before or a later one;
 //   - after each pod, the tasks that are left must still fit, each by itself.
+//
+// It places task after task. Where that may miss places, interleave.go places pods of several in turn.
 
 // maxSteps is how many times a search tries a node for a pod, in one set of pools, before it
 // gives up. A step costs some hundred nanoseconds.
@@ -35,6 +37,10 @@ type search struct {
 	room   []int   // by task: how many of its pods still fit if no other task gets more pods
 	saved  []int   // a stack of copies of room, one for each pod that is placed
 	seq    []int   // the tasks in the order in which they are placed
+	// woven says that pods of several tasks are placed in turn, in all orders: see interleave.go.
+	woven bool
+	done  []int           // by task: how many of its pods are placed
+	seen  map[string]bool // what was placed when nothing could follow
 }
 
 // alike is nodes that are the same to the unit: of those that host no pod of the search
@@ -167,7 +173,7 @@ func (p *Placer) apartOn(task *Task, id cluster.NodeID) bool {
 func (s *search) prepare(nodes []usable) {
 	p, u := s.p, s.u
 	// 1. What all pods need together: amounts above it are enough on any node.
-	s.room = make([]int, len(u.Tasks))
+	s.room, s.done = make([]int, len(u.Tasks)), make([]int, len(u.Tasks))
 	for t := range u.Tasks {
 		s.whole.add(&u.Tasks[t])
 	}
@@ -319,10 +325,14 @@ func (s *search) run() bool {
 		if s.place(0, 0, 0, 0) {
 			return true
 		}
-		if s.p.steps > maxSteps || !nextPermutation(perm) {
+		if s.p.steps > maxSteps {
 			return false
 		}
+		if !nextPermutation(perm) {
+			break
+		}
 	}
+	return s.u.interleaves() && s.interleave()
 }
 
 // nextPermutation changes a to the next permutation in lexicographic order. It returns false
@@ -434,7 +444,7 @@ func (s *search) place(i, k, at, n int) bool {
 	left := len(u.Tasks[t].Pods) - k
 	// 1. The task is placed: check what only holds for all of its pods, and go on with the next.
 	if left == 0 {
-		if !p.evenly(u, t, len(p.out)-k) {
+		if !p.evenly(u, t) {
 			return false
 		}
 		if i+1 < len(s.seq) {
@@ -474,33 +484,35 @@ func (s *search) placeOn(i, k, at, n int) bool {
 	if sh.holds(node) == 0 || !inQuota || !p.satisfies(u, task, id, placing) {
 		return false
 	}
+	left := s.seq[i:] // the tasks of which pods are to be placed
+	if s.woven {
+		left = s.seq
+	}
 	before, mark, out, used := len(s.saved), p.state.Mark(), len(p.out), g.used
 	s.saved = append(s.saved, s.room...)
 	for device := range devicesFor(node, sh) {
 		// 1. Place the pod, and bring room up to date with what the node holds after it.
-		for _, o := range s.seq[i:] {
+		for _, o := range left {
 			s.room[o] -= min(g.holds[o], u.Tasks[o].holds(node))
 		}
 		p.put(u, t, task.Pods[k], id, device)
 		p.charge(u, sh, id, 1)
+		s.done[t]++
 		g.used = max(used, n+1)
 		// 2. Look ahead: if a task that is left no longer fits, even alone, nothing that is
 		// placed after this pod can mend it.
 		enough := true
-		for _, o := range s.seq[i:] {
+		for _, o := range left {
 			s.room[o] += min(g.holds[o], u.Tasks[o].holds(node))
-			need := len(u.Tasks[o].Pods)
-			if o == t {
-				need -= k + 1
-			}
-			enough = enough && s.room[o] >= need
+			enough = enough && s.room[o] >= len(u.Tasks[o].Pods)-s.done[o]
 		}
-		if enough && s.place(i, k+1, at, n) {
+		if enough && s.next(i, k, at, n) {
 			return true
 		}
 		// 3. Take the pod back, and with it all that this step changed.
 		p.state.Rollback(mark)
 		p.charge(u, sh, id, -1)
+		s.done[t]--
 		p.out, g.used = p.out[:out], used
 		copy(s.room, s.saved[before:])
 		if p.steps > maxSteps {
@@ -509,6 +521,14 @@ func (s *search) placeOn(i, k, at, n int) bool {
 	}
 	s.saved = s.saved[:before]
 	return false
+}
+
+// next goes on after pod k of task seq[i] was placed.
+func (s *search) next(i, k, at, n int) bool {
+	if s.woven {
+		return s.weave(i)
+	}
+	return s.place(i, k+1, at, n)
 }
 
 // devicesFor yields, as a set of one, each device of a node to try for a part, the tightest

@@ -130,16 +130,19 @@ func (p *Placer) spreadsOver(u *Unit, sh *Shape, t *Term, id cluster.NodeID) boo
 		(t.AnyLabel || accepts(r.Models, pool.Model) && sh.selected(p.state, id))
 }
 
-// evenly reports whether the pods of a task are spread as they must be: those from that
-// place in p.out on. Pods of tasks that are placed later are not there yet, and do not count.
-func (p *Placer) evenly(u *Unit, t, from int) bool {
+// evenly reports whether the pods of a task are spread as they must be, when the last of them has been placed.
+// Pods that are placed later are not there yet, and do not count.
+func (p *Placer) evenly(u *Unit, t int) bool {
 	task := &u.Tasks[t]
 	for k := range task.Terms {
 		term := &task.Terms[k]
 		if term.MaxSkew == 0 {
 			continue
 		}
-		for i := from; i < len(p.out); i++ {
+		for i := range p.out {
+			if p.out[i].Task != t {
+				continue
+			}
 			d := p.state.Domain(p.out[i].Alloc.Node, term.Level)
 			if p.state.Labelled(term.Label, term.Level, d)-p.fewest(u, task.asked(), term, d) > term.MaxSkew {
 				return false
