@@ -15,9 +15,6 @@ func gangPolicy(rt *rapid.T) core.Policy {
 	p := randomPolicy(rt)
 	p.Preempt, p.Defrag, p.Room, p.Fairness.Lease = core.Preempt{}, core.Defrag{}, core.Room{}, 0
 	p.Requeue = core.RequeuePolicy{Timestamp: p.Requeue.Timestamp}
-	if p.Queueing.Mode == core.StrictFIFO {
-		p.Queueing.Mode = core.BestEffortFIFO
-	}
 	return p
 }
 

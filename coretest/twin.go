@@ -74,6 +74,7 @@ type Twin struct {
 	// Tries is how many places of a pod are tried for one gang that waits; 1000 if it is 0.
 	Tries    int
 	Searches Searches
+	nominal  bool // only what is within nominal quota is allowed: see heldUp
 }
 
 // node is a node and its state.

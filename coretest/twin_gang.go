@@ -329,7 +329,7 @@ func (x *trial) affords() bool {
 	for i := range x.placed {
 		for _, y := range w.takes(j, &j.Tasks[j.pods[x.placed[i].Pod].task], w.node(x.placed[i].Node).Model) {
 			y.gpu = 0 // it runs already
-			if !w.lists(j.Queue, y.model) || w.cut(j.Queue, y.model, x.before) || w.isolatedWithin(y) != nil {
+			if w.nominal && !w.withinOwn([]extra{y}) || !w.lists(j.Queue, y.model) || w.cut(j.Queue, y.model, x.before) || w.isolatedWithin(y) != nil {
 				return false
 			}
 		}

@@ -343,7 +343,8 @@ func (w *Twin) allows(more []extra) bool {
 		return true
 	}
 	now := w.usages()
-	return !slices.ContainsFunc(more, func(x extra) bool { return w.cut(x.queue, x.model, now) }) && w.withinQuota(now, more...) == nil
+	return !slices.ContainsFunc(more, func(x extra) bool { return w.cut(x.queue, x.model, now) }) && w.withinQuota(now, more...) == nil &&
+		(!w.nominal || w.withinOwn(more))
 }
 
 // cut reports whether the queue may use nothing of a model: after a cut of quotas, what
