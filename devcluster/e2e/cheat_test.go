@@ -183,7 +183,8 @@ func TestTenantStarves(t *testing.T) {
 }
 
 // A tenant's pod is Muster's whoever is said to have made it, a tenant names no class
-// of the system, and what it puts on a node by itself has what its spec asks for.
+// of the system, and what it puts on a node by itself has what its spec asks for, and a whole GPU where it
+// cannot be read how much of one.
 func TestTenantClaims(t *testing.T) {
 	c := begin(t)
 	c.node("n")
@@ -197,15 +198,16 @@ func TestTenantClaims(t *testing.T) {
 			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Foreign", Name: "x", UID: "x", Controller: &yes}}
 		}),
 		pod("ranked", in("all"), note(v1alpha1.PriorityClassAnnotation, "system-node-critical")),
-		pod("placed", in("all"), asks(6), note(v1alpha1.GPUsAnnotation, "none"), note(v1alpha1.KindAnnotation, "none"), func(p *v1.Pod) { p.Spec.NodeName = "n" }))
-	c.waits("owned", "ExceedsQuota")
+		pod("part", in("all"), asks(0), note("gpu-fraction", "none"), func(p *v1.Pod) { p.Spec.NodeName = "n" }),
+		pod("placed", in("all"), asks(5), note(v1alpha1.GPUsAnnotation, "none"), note(v1alpha1.KindAnnotation, "none"), func(p *v1.Pod) { p.Spec.NodeName = "n" }))
+	c.waits("owned", "ExceedsQuota", "mine")
 	c.waits("ranked", tables.ReasonPriorityClassForbidden)
-	c.create(pod("large", asks(4), in("all")))
+	c.create(pod("large", asks(3), in("all")))
 	c.waits("large", "QuotaExceeded")
 	c.create(pod("small", asks(2), in("all")))
 	c.bound("small")
 	c.unbound("large", "owned", "ranked")
-	placed := c.get("placed")
-	c.delete("placed") // the audit reads what it says
-	c.gone(placed)
+	placed, part := c.get("placed"), c.get("part")
+	c.delete("placed", "part") // the audit reads what they say
+	c.gone(placed, part)
 }
