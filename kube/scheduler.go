@@ -17,6 +17,7 @@
 //	  advise/               how long jobs are expected to run, from what their objects say and an advisor knows
 //	  pause/                suspended jobs: their processes are paused, and go on, by agents of the nodes
 //	  recovery/             why pods failed, from their logs, and what the engine decides about that
+//	  follow/               objects that say more of jobs are watched, and read again when they change
 //	  act/                  acts are written to the API; what became of them goes into the mailbox
 //	tenure.go               how this instance takes shards over, and gives them up
 //	  lease/                the Leases of shards, and the fence that every write passes
@@ -191,7 +192,7 @@ func New(c Config) (*Scheduler, error) {
 		metadata: meta, held: make([]atomic.Bool, len(c.Shards)),
 	}
 	s.actor = act.New(act.Config{
-		Client: client, Dynamic: dyn, Muster: muster, StatusRate: c.StatusRate, Metrics: s.metrics.Metrics, Log: c.Log, Now: c.Now,
+		Client: client, Dynamic: dyn, Metadata: meta, Muster: muster, StatusRate: c.StatusRate, Metrics: s.metrics.Metrics, Log: c.Log, Now: c.Now,
 		Outcomes: mirror.Outcomes{Box: s.box}, Holds: func(shard int) bool { return s.held[shard].Load() },
 	})
 	s.election = lease.New(lease.Config{

@@ -82,8 +82,9 @@ var mayImport = map[string][]string{
 	"kube/pause":     {"core", "agent", "agent/agentpb", "api/v1alpha1", "kube/act", "kube/objects", "kube/tables", "kube/translate"},
 	"kube/access":    {},
 	"kube/advise":    {"core", "api/v1alpha1", "kube/translate", "semantic/metadata"},
-	"kube/feed":      {},                                                      // it knows neither the tables nor the objects
-	"kube/act":       {"api/", "kube/after", "kube/owners", "kube/translate"}, // it writes what it is given, and decides nothing
+	"kube/feed":      {}, // it knows neither the tables nor the objects
+	"kube/follow":    {"kube/translate"},
+	"kube/act":       {"api/", "kube/after", "kube/follow", "kube/owners", "kube/translate"}, // it writes what it is given, and decides nothing
 	"kube/lease":     {"api/"},
 	"kube/stats":     {"core", "core/cluster", "core/frag", "core/quota", "kube/act"}, // act has metrics of its own
 	"kube/owners":    {"core", "api/v1alpha1", "kube/translate", "kube/keys"},

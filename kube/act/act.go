@@ -21,11 +21,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/follow"
 	"github.com/muster-sched/muster/kube/owners"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -52,6 +54,8 @@ type Outcomes interface {
 	// GangRead reports the content of a group's object, or why it could not be read. It
 	// returns whether to read the object again.
 	GangRead(ctx context.Context, g translate.Group, says *owners.Gang, err error) (again bool)
+	// GangChanged reports that an object of a group has changed since it was read.
+	GangChanged(translate.Group)
 	// Recorded reports that the record of a pod was written, or could not be.
 	Recorded(pod types.UID)
 	// NodeNotSelected reports that the node of a pod could not be written into its
@@ -79,8 +83,10 @@ type Acts struct {
 	Stay    []Stay
 	// Count has the pods whose eviction was cancelled, and which the Job controller must
 	// count again.
-	Count  []Pod
-	Read   []ReadGang
+	Count []Pod
+	Read  []ReadGang
+	// Forget has the groups whose objects need no longer be followed.
+	Forget []translate.Group
 	Report []Report
 	// Standby has what to write into the condition [v1alpha1.StandbyCondition] of pods, and into
 	// the annotation that has its reason.
@@ -95,8 +101,9 @@ type Acts struct {
 // Config is the configuration of an actor.
 type Config struct {
 	Client   kubernetes.Interface
-	Dynamic  dynamic.Interface // for owners of any kind
-	Muster   rest.Interface    // for Muster's own objects
+	Dynamic  dynamic.Interface  // for owners of any kind
+	Muster   rest.Interface     // for Muster's own objects
+	Metadata metadata.Interface // to watch what was read of them; nil: nothing is watched
 	Outcomes Outcomes
 	// StatusRate is the maximum number of conditions and statuses written per second; 100
 	// if 0.
@@ -133,7 +140,9 @@ type Actor struct {
 	mayNotNote  sync.Once // that counts of evictions cannot be written was said
 	mayNotKeep  sync.Once // so was that ledgers cannot
 	mayNotDrop  sync.Once // and that those no longer needed stay
-	resources   sync.Map  // schema.GroupVersionKind to schema.GroupVersionResource
+	reading     reading
+	follow      *follow.Watcher // nil without a client for it
+	resources   sync.Map        // schema.GroupVersionKind to schema.GroupVersionResource
 
 	recorder   record.EventRecorder // of events; nil before Start
 	workers    sync.WaitGroup
@@ -166,6 +175,9 @@ func New(c Config) *Actor {
 		statusLimit: flowcontrol.NewTokenBucketRateLimiter(c.StatusRate, 2*int(c.StatusRate)), stopEvents: func() {},
 	}
 	a.bindings.some.L = &a.bindings.mu
+	if c.Metadata != nil {
+		a.follow = follow.New(c.Metadata, c.Outcomes.GangChanged, c.Log)
+	}
 	return a
 }
 
@@ -221,8 +233,13 @@ func (a *Actor) Do(ctx context.Context, acts Acts) {
 	for _, x := range acts.Count {
 		go a.countAgain(ctx, x)
 	}
+	if a.follow != nil {
+		for _, g := range acts.Forget {
+			a.follow.Drop(g)
+		}
+	}
 	for _, x := range acts.Read {
-		go a.readGang(ctx, x)
+		a.readGang(ctx, x)
 	}
 	a.reports.put(acts.Report...)
 	a.standbys.put(acts.Standby...)

@@ -61,6 +61,8 @@ func (r *reported) MovedOff(pod types.UID, stayed *string) {
 		r.add("%s stayed for %s", pod, *stayed)
 	}
 }
+func (r *reported) GangChanged(translate.Group) {}
+
 func (r *reported) GangRead(_ context.Context, g translate.Group, _ *owners.Gang, err error) bool {
 	r.add("gang of %s read: %v", g.Job(), err)
 	return err != nil

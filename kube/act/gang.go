@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/kube/after"
+	"github.com/muster-sched/muster/kube/follow"
 	"github.com/muster-sched/muster/kube/owners"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -36,16 +38,66 @@ const (
 // mostOwners bounds how many objects one is owned by, one above the other: the API server does not.
 const mostOwners = 8
 
-// readGang retries until the objects can be read, or need no longer be read.
+// reading has the groups whose objects are being read.
+type reading struct {
+	mu   sync.Mutex
+	wake map[translate.Group]chan struct{} // to read them again at once
+}
+
+// begin returns a channel on which the group is asked for again, nil if it is being read: then it is
+// asked for on the channel of before.
+func (r *reading) begin(g translate.Group) <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if wake := r.wake[g]; wake != nil {
+		select {
+		case wake <- struct{}{}:
+		default: // it is asked for already
+		}
+		return nil
+	}
+	if r.wake == nil {
+		r.wake = map[translate.Group]chan struct{}{}
+	}
+	r.wake[g] = make(chan struct{}, 1)
+	return r.wake[g]
+}
+
+// end reports whether the group was not asked for again; then it is no longer being read.
+func (r *reading) end(g translate.Group) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	select {
+	case <-r.wake[g]:
+		return false
+	default:
+		delete(r.wake, g)
+		return true
+	}
+}
+
+// readGang reads the objects of a group, again and again until they need no longer be read. Where
+// that is under way, it does not wait for its next turn.
 func (a *Actor) readGang(ctx context.Context, x ReadGang) {
+	if wake := a.reading.begin(x.Group); wake != nil {
+		go a.readAgain(ctx, x, wake)
+	}
+}
+
+func (a *Actor) readAgain(ctx context.Context, x ReadGang, wake <-chan struct{}) {
 	for pause := gangPause; ; pause = min(2*pause, gangPauseMost) {
-		gang, err := a.gang(ctx, x.Group.Namespace, x.Objects)
+		gang, err := a.gang(ctx, x.Group, x.Objects)
 		if !a.outcomes.GangRead(ctx, x.Group, gang, err) {
-			return
+			if a.reading.end(x.Group) {
+				return
+			}
+			continue
 		}
 		select {
 		case <-ctx.Done():
+			a.reading.end(x.Group)
 			return
+		case <-wake:
 		case <-time.After(pause):
 		}
 	}
@@ -53,7 +105,7 @@ func (a *Actor) readGang(ctx context.Context, x ReadGang) {
 
 // gang reads the objects once, each with its owners. What one says counts before what its owner says, and this
 // before what the next object says.
-func (a *Actor) gang(ctx context.Context, namespace string, refs []translate.ObjectRef) (*owners.Gang, error) {
+func (a *Actor) gang(ctx context.Context, group translate.Group, refs []translate.ObjectRef) (*owners.Gang, error) {
 	g, read := &owners.Gang{}, map[translate.ObjectRef]bool{}
 	for _, ref := range refs {
 		var is types.UID
@@ -62,7 +114,7 @@ func (a *Actor) gang(ctx context.Context, namespace string, refs []translate.Obj
 				break
 			}
 			read[ref] = true
-			o, err := a.said(ctx, namespace, &ref, is)
+			o, err := a.said(ctx, group, &ref, is)
 			if err == nil && o != nil {
 				err = g.Under(o)
 			}
@@ -104,7 +156,7 @@ func (a *Actor) after(ctx context.Context, o *unstructured.Unstructured) error {
 
 // said reads an object, of the UID if one is given. It returns nil for an object without which the job can start
 // and that does not exist or cannot be read: what is not known changes nothing.
-func (a *Actor) said(ctx context.Context, namespace string, ref *translate.ObjectRef, is types.UID) (*unstructured.Unstructured, error) {
+func (a *Actor) said(ctx context.Context, group translate.Group, ref *translate.ObjectRef, is types.UID) (*unstructured.Unstructured, error) {
 	optional := is != "" || !owners.Sizes(ref)
 	resource, err := a.resource(ref.GroupVersionKind)
 	if errors.Is(err, errNotServed) && optional {
@@ -113,8 +165,14 @@ func (a *Actor) said(ctx context.Context, namespace string, ref *translate.Objec
 	if err != nil {
 		return nil, err
 	}
-	o, err := a.dynamic.Resource(resource).Namespace(namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	o, err := a.dynamic.Resource(resource).Namespace(group.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	a.metrics.Request("get", err)
+	if at := (follow.Object{Resource: resource, Namespace: group.Namespace, Name: ref.Name}); a.follow == nil {
+	} else if err == nil {
+		a.follow.Read(ctx, group, at, o)
+	} else if apierrors.IsNotFound(err) {
+		a.follow.Read(ctx, group, at, nil)
+	}
 	switch {
 	case optional && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)):
 		return nil, nil

@@ -20,12 +20,12 @@ func TestJobIsAsked(t *testing.T) {
 	job.SetLabels(map[string]string{"kueue.x-k8s.io/queue-name": "q", "kueue.x-k8s.io/max-exec-time-seconds": "60"})
 	o := newOwners(t, job)
 	ref := translate.ObjectRef{GroupVersionKind: job.GroupVersionKind(), Name: "train"}
-	says, err := o.gang(ctx, "default", []translate.ObjectRef{ref})
+	says, err := o.gang(ctx, translate.Group{Namespace: "default"}, []translate.ObjectRef{ref})
 	if err != nil || says.Attributes.Queue != "q" || says.Attributes.Estimate != 60e9 {
 		t.Fatalf("it says %+v, %v", says, err)
 	}
 	ref.Name = "gone"
-	if nothing, err := o.gang(ctx, "default", []translate.ObjectRef{ref}); err != nil || nothing.Attributes.Queue != "" {
+	if nothing, err := o.gang(ctx, translate.Group{Namespace: "default"}, []translate.ObjectRef{ref}); err != nil || nothing.Attributes.Queue != "" {
 		t.Errorf("a Job that is gone says %+v, %v", nothing, err)
 	}
 }
@@ -44,7 +44,7 @@ func TestRayJobKeepsItsPlace(t *testing.T) {
 	orphan := owner("ray.io/v1", "RayCluster", "orphan", owner("ray.io/v1", "RayJob", "gone", nil))
 	o := newOwners(t, job, second, alone, orphan)
 	says := func(name string) *owners.Gang {
-		g, err := o.gang(ctx, "default", []translate.ObjectRef{{GroupVersionKind: second.GroupVersionKind(), Name: name}})
+		g, err := o.gang(ctx, translate.Group{Namespace: "default"}, []translate.ObjectRef{{GroupVersionKind: second.GroupVersionKind(), Name: name}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,5 +58,25 @@ func TestRayJobKeepsItsPlace(t *testing.T) {
 	g := says("train-x2")
 	if !g.Since.Equal(startOfTime) || g.Min != 2 || g.Roles["w"] != 1 || g.Attributes.Queue != "q" {
 		t.Fatalf("it says %+v", g)
+	}
+}
+
+// A group that is asked for while it is read is read again, by the one that reads it.
+func TestAskedWhileRead(t *testing.T) {
+	var r reading
+	g := translate.Group{Namespace: "default", Kind: translate.ByGang, Name: "g"}
+	wake := r.begin(g)
+	if wake == nil || r.begin(g) != nil || r.begin(g) != nil {
+		t.Fatal("two read it")
+	}
+	if r.end(g) {
+		t.Fatal("it ends, though it was asked for again")
+	}
+	if r.begin(g) != nil || len(wake) != 1 {
+		t.Error("who waits for his turn is not woken")
+	}
+	<-wake
+	if !r.end(g) || r.begin(g) == nil {
+		t.Error("nobody reads it any longer")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/feed"
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/owners"
@@ -14,13 +15,13 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// observeAgain handles a pod that now gives its gang another size or another patience: a user
-// has corrected it. A gang of which a pod has a place keeps the values with which it
+// observeAgain handles a pod that now says something else of its job, such as the size of its gang: a user
+// has corrected it. A job of which a pod has a place keeps the values with which it
 // started.
-func (m *Mirror) observeAgain(p *tables.Pod, before *translate.Membership) {
-	g, now := p.Group, &p.Object.Membership
+func (m *Mirror) observeAgain(p *tables.Pod, old *objects.Pod) {
+	g, before, now := p.Group, &old.Membership, &p.Object.Membership
 	same := before.Min == now.Min && before.Patience == now.Patience && maps.Equal(before.Roles, now.Roles)
-	if same || g.Count("", func(p *tables.Pod) bool { return p.State != tables.PodWaiting }) > 0 {
+	if same && old.Says == p.Object.Says || g.Placed() {
 		return
 	}
 	for r := range before.Roles { // the minimum of other roles may come from pods that are gone
@@ -30,10 +31,7 @@ func (m *Mirror) observeAgain(p *tables.Pod, before *translate.Membership) {
 	for _, p := range g.Pods {
 		g.Observe(&p.Object.Membership)
 	}
-	if g.Submitted {
-		m.withdraw(g)
-	}
-	m.touch(g)
+	m.weighAgain(g)
 }
 
 // blocked says why the group cannot be submitted, "" when it can.
@@ -122,14 +120,13 @@ func (m *changes) collecting(g *tables.Group) string {
 	return ""
 }
 
-// podGroupSeen handles the current state of a PodGroup. A new minimum counts for a gang that
-// waits.
+// podGroupSeen handles the current state of a PodGroup. What it says now counts for a gang that waits.
 func (m *Mirror) podGroupSeen(o *objects.PodGroup) {
 	old := m.PodGroups[objects.KeyOf(o)]
 	m.PodGroups[objects.KeyOf(o)] = o
 	g := m.Groups[translate.Group{Namespace: o.Namespace, Kind: translate.ByPodGroup, Name: o.Name}]
-	if g != nil && old != nil && old.Min != o.Min && g.Submitted && !g.Runs() && !g.Leaving() {
-		m.withdraw(g) // it is weighed again
+	if g != nil && old != nil && !old.SaysSame(o) {
+		m.weighAgain(g)
 	}
 	m.touchNative(objects.KeyOf(o), old.OfGPUs() || o.OfGPUs())
 }
@@ -176,21 +173,72 @@ func (m *driver) split(g *tables.Group, says *owners.Gang) {
 	m.touch(g)
 }
 
+// weighAgain withdraws a group of which no pod has a place: it is submitted as it is now.
+func (m *driver) weighAgain(g *tables.Group) {
+	if g.Submitted && !g.Placed() {
+		m.withdraw(g)
+	}
+	m.touch(g)
+}
+
+// objectChanged handles that an object of a group has changed since it was read: it is read again, at once if
+// no pod has a place.
+func (m *changes) objectChanged(id translate.Group) {
+	switch g := m.Groups[id]; {
+	case g == nil || len(g.Objects) == 0 || !m.Ours(g):
+		m.acts.Forget = append(m.acts.Forget, id)
+	case g.Placed() || len(g.Pods) == 0:
+		g.Outdated = true
+	default:
+		g.Asking = true
+		m.acts.Ask = append(m.acts.Ask, g)
+	}
+}
+
+// readAnew has a group of which no pod has a place any longer wait until its objects, which have changed
+// meanwhile, have been read.
+func (m *driver) readAnew(g *tables.Group) {
+	if g.Outdated && !g.Placed() {
+		m.withdraw(g)
+		g.Outdated = false
+		g.Unsay()
+	}
+}
+
+// unfollow has the objects of a group no longer be followed.
+func (m *changes) unfollow(g *tables.Group) {
+	if len(g.Objects) > 0 {
+		m.acts.Forget = append(m.acts.Forget, g.ID)
+	}
+}
+
 // asked handles what an object says about its gang, or why it could not be read, and
 // reports whether to read it again.
 func (m *Mirror) asked(id translate.Group, says *owners.Gang, err error) bool {
 	g := m.Groups[id]
+	if g == nil {
+		m.acts.Forget = append(m.acts.Forget, id)
+		return false
+	}
+	before := g.Says
 	switch {
-	case g == nil:
+	case before != nil && g.Placed(): // it has what it was submitted with
+		g.Asking, g.Outdated = false, true
 		return false
 	case err == nil && g.Same(says):
 		return g.Asking
 	case err == nil:
-	case len(g.Pods) == 0 || g.Submitted || len(g.Objects) == 0 || g.Says != nil && !g.Stuck() || !m.Ours(g):
+		m.weighAgain(g)
+	case len(g.Pods) == 0 || len(g.Objects) == 0 || g.Placed() || !m.Ours(g):
 		g.Asking = false
 		return false
+	case !tables.Corrigible(err) && (g.Submitted || before != nil && !g.Stuck()): // it waits by what was read
+		g.Asking = g.Submitted && act.IsTransient(err)
+		return g.Asking
 	default:
-		m.NoteGroup(g)
+		if m.NoteGroup(g); g.Submitted {
+			m.weighAgain(g)
+		}
 		g.Unanswered(m.Now, err)
 		return true
 	}
@@ -203,7 +251,7 @@ func (m *Mirror) asked(id translate.Group, says *owners.Gang, err error) bool {
 	if !says.Since.IsZero() && says.Since.Before(g.Created) {
 		g.Created = says.Since
 	}
-	if says.Attributes.OfGPUs() {
+	if says.Attributes.OfGPUs() || before != nil && before.Attributes.OfGPUs() {
 		for _, p := range g.Pods {
 			m.reconsider(p)
 		}

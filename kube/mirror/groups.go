@@ -119,6 +119,7 @@ func (m *driver) advance(g *tables.Group) {
 	if g.Submitted && g.Native && m.PodGroupOf(g) == nil && !g.Runs() {
 		m.withdraw(g)
 	}
+	m.readAnew(g)
 	// 8. The group is submitted if nothing blocks it; pods that came later join it, or are the
 	// doubles of pods that are moved, or come back as those that restart elsewhere.
 	if !g.Submitted {
@@ -151,8 +152,14 @@ func (m *driver) without(g *tables.Group) {
 	}
 	m.withdraw(g)
 	if !m.stays(g) {
-		m.Forget(g)
+		m.forget(g)
 	}
+}
+
+// forget forgets a group without pods.
+func (m *changes) forget(g *tables.Group) {
+	m.unfollow(g)
+	m.Forget(g)
 }
 
 // withdraw ends the engine's job; the pods stay.

@@ -52,6 +52,10 @@ func (o Outcomes) GangRead(ctx context.Context, id translate.Group, says *owners
 	}
 }
 
+func (o Outcomes) GangChanged(id translate.Group) {
+	o.Box.Put(func(m *Mirror) { m.objectChanged(id) })
+}
+
 func (o Outcomes) Recorded(pod types.UID) {
 	o.Box.Put(func(m *Mirror) { m.recorded(pod) })
 }

@@ -115,7 +115,7 @@ func (m *Mirror) podChanged(p *tables.Pod, o *objects.Pod) {
 	case o.Node == "":
 		// While a pod waits, the size of its gang can be corrected. Its last scheduling gate may be
 		// gone, or a mistake corrected or made: an invalid pod must not start with its earlier values.
-		m.observeAgain(p, &old.Membership)
+		m.observeAgain(p, old)
 		if old.OtherGates != o.OtherGates || old.Wrong != o.Wrong {
 			m.volumesChanged(m.Storage.ObservePod(p.UsesVolumes()))
 			m.refit(p)

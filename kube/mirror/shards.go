@@ -51,7 +51,7 @@ func (m *driver) follow(g *tables.Group) {
 	case !placed:
 		m.withdraw(g)
 		if len(g.Pods) == 0 && !m.stays(g) {
-			delete(m.Groups, g.ID)
+			m.forget(g)
 		}
 	case !g.Submitted:
 		m.submit(g)
@@ -65,6 +65,7 @@ func (m *driver) follow(g *tables.Group) {
 func (m *driver) letGo(g *tables.Group) {
 	g.Reported, g.Waiting, g.Journey = tables.Report{}, tables.Waiting{}, nil
 	g.Draining, g.Broke = false, false
+	m.unfollow(g)
 	for _, p := range g.Pods {
 		p.Said, p.Dismissed, p.Moves, p.Pause = "", false, false, nil
 		if p.Withheld != nil {

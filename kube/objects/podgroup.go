@@ -1,6 +1,8 @@
 package objects
 
 import (
+	"reflect"
+
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -55,6 +57,14 @@ func TrimPodGroup(g *schedulingv1beta1.PodGroup) *PodGroup {
 		}
 	}
 	return o
+}
+
+// SaysSame reports whether nothing that counts for a gang that waits has changed.
+func (o *PodGroup) SaysSame(x *PodGroup) bool {
+	a, b := *o, *x
+	a.ObjectMeta, b.ObjectMeta, a.Scheduled, b.Scheduled = metav1.ObjectMeta{}, metav1.ObjectMeta{}, false, false
+	a.Attributes.LastCheckpoint = b.Attributes.LastCheckpoint
+	return reflect.DeepEqual(a, b)
 }
 
 // read applies the labels and annotations of the PodGroup.

@@ -24,6 +24,8 @@ type Acts struct {
 	Choose []act.SelectNode
 	// Ask lists the groups whose object must be read, because it gives the size of the gang.
 	Ask []*Group
+	// Forget lists the groups whose objects need no longer be followed.
+	Forget []translate.Group
 	// Release lists the claims whose devices must be given back.
 	Release []translate.ClaimWrite
 	// Report lists what must be written about jobs that waited and now start.
@@ -42,7 +44,7 @@ type Acts struct {
 func (a *Acts) Values(n Notice) act.Acts {
 	out := act.Acts{
 		Release: slices.Clone(a.Release), Select: slices.Clone(a.Choose), Move: slices.Clone(a.Move), Stay: slices.Clone(a.Stay), Count: slices.Clone(a.Count),
-		Report: slices.Clone(a.Report), Standby: slices.Clone(a.Standby), Record: slices.Clone(a.Record), Warn: slices.Clone(a.Warn),
+		Report: slices.Clone(a.Report), Standby: slices.Clone(a.Standby), Record: slices.Clone(a.Record), Warn: slices.Clone(a.Warn), Forget: slices.Clone(a.Forget),
 	}
 	for i := range a.Bind {
 		out.Bind = append(out.Bind, a.Bind[i].Bind)
@@ -63,6 +65,6 @@ func (a *Acts) Values(n Notice) act.Acts {
 func (a *Acts) Drop() {
 	*a = Acts{
 		Bind: a.Bind[:0], Evict: a.Evict[:0], Suspend: a.Suspend[:0], Move: a.Move[:0], Stay: a.Stay[:0], Count: a.Count[:0], Choose: a.Choose[:0],
-		Ask: a.Ask[:0], Release: a.Release[:0], Report: a.Report[:0], Standby: a.Standby[:0], Warn: a.Warn[:0], Record: a.Record[:0], Wake: core.Never,
+		Ask: a.Ask[:0], Forget: a.Forget[:0], Release: a.Release[:0], Report: a.Report[:0], Standby: a.Standby[:0], Warn: a.Warn[:0], Record: a.Record[:0], Wake: core.Never,
 	}
 }

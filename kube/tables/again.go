@@ -49,6 +49,13 @@ func (g *Group) Unread() (reason, detail string) {
 	return ReasonGangUnknown, g.Objects[0].String() + " has not been observed yet"
 }
 
+// Corrigible reports whether an error of reading objects is about what their author wrote, or says that the job
+// starts after others.
+func Corrigible(err error) bool {
+	wrong, unmet := (*owners.WrongError)(nil), (*after.UnmetError)(nil)
+	return errors.As(err, &wrong) || errors.As(err, &unmet)
+}
+
 // Unanswered has a group wait whose objects could not be read, or are wrong, or say that it starts after others.
 func (g *Group) Unanswered(now core.Time, err error) {
 	g.Unsay()

@@ -72,8 +72,9 @@ type Group struct {
 	// Parked is set while its owner is suspended by us, and a while longer.
 	Parked  *Parked
 	Counted stats.Group // as the census has it
-	// Asking says that its object is being read.
-	Asking bool
+	// Asking says that its objects are being read, Outdated that they have changed since: what they say now
+	// counts when none of its pods has a place any longer.
+	Asking, Outdated bool
 	// Relabel says that what the engine knows about the pods around may be outdated; Resized
 	// that pods were resized in place, so that they take other amounts, or may be moved
 	// otherwise than before.
@@ -118,6 +119,20 @@ type Parked struct {
 func (g *Group) Runs() bool {
 	for _, p := range g.Pods {
 		if p.Runs() {
+			return true
+		}
+	}
+	return false
+}
+
+// Placed reports whether any pod has a place, or one that is kept for it: what the group was submitted with
+// counts then.
+func (g *Group) Placed() bool {
+	if g.Returning != nil {
+		return true
+	}
+	for _, p := range g.Pods {
+		if p.State != PodWaiting {
 			return true
 		}
 	}

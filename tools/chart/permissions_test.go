@@ -40,8 +40,10 @@ var needs = []need{
 	{"get", "", "nodes", "act/replicas.go", "Nodes().Get("},
 	{"get", "apps", "replicasets", "act/replicas.go", "ReplicaSets(namespace).Get("},
 	{"get", "apps", "deployments", "act/move.go", "Deployments(x.Namespace).Get("},
-	{"get", "apps", "daemonsets statefulsets", "act/gang.go", "a.dynamic.Resource(resource).Namespace(namespace).Get("}, // owners above a pod
-	{"get", "batch", "cronjobs", "act/gang.go", "a.dynamic.Resource(resource).Namespace(namespace).Get("},
+	{"get", "apps", "daemonsets statefulsets", "act/gang.go", "a.dynamic.Resource(resource).Namespace(group.Namespace).Get("}, // owners above a pod
+	{"get", "batch", "cronjobs", "act/gang.go", "a.dynamic.Resource(resource).Namespace(group.Namespace).Get("},
+	{"list watch", "apps", "replicasets deployments daemonsets statefulsets", "follow/follow.go", "of.Watch("}, // what owners say is followed
+	{"list watch", "batch", "cronjobs", "follow/follow.go", "of.Watch("},
 	{"get", "scheduling.k8s.io", "podgroups", "act/report.go", "groups.Get("},
 	{"get", "resource.k8s.io", "resourceclaims", "act/claims.go", "claims.Get("},
 
@@ -118,10 +120,10 @@ func TestLeastPrivilege(t *testing.T) {
 		add(n.verbs, n.group, n.resources, n.file)
 	}
 	for _, o := range owners(t, "translate/suspend.go") {
-		add("get list patch", o[0], o[1], "translate/suspend.go")
+		add("get list watch patch", o[0], o[1], "translate/suspend.go")
 	}
 	for _, o := range owners(t, "owners/gangs.go") {
-		add("get", o[0], o[1], "owners/gangs.go")
+		add("get list watch", o[0], o[1], "owners/gangs.go")
 	}
 	all := renderObjects(t, map[string]any{"rbac": map[string]any{"recovery": true, "evictionCounts": true}})
 	granted := map[string]bool{}
