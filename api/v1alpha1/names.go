@@ -118,6 +118,10 @@ const (
 	// the dependency singleton and one such name run one after the other.
 	SlurmJobIDLabel        = "muster.sh/slurm-job-id"
 	SlurmJobNameAnnotation = "muster.sh/slurm-job-name"
+	// SlurmArrayLabel is the name of the array of gangs that a Job and its pods are of. SlurmArrayLimitAnnotation, on such a
+	// Job, is how many Jobs of its array run at a time: it starts when fewer of those with lower ids have not ended.
+	SlurmArrayLabel           = "muster.sh/slurm-array"
+	SlurmArrayLimitAnnotation = "muster.sh/slurm-array-limit"
 	// CommentAnnotation is any text for people.
 	CommentAnnotation = "muster.sh/comment"
 )
@@ -297,7 +301,7 @@ var Keys = []string{
 	GPUCombinationsAnnotation, GPUModelsAnnotation, GPUFractionAnnotation, GPUCountAnnotation, GPUMemoryAnnotation, MinMemberAnnotation, OnFailureAnnotation, StaleGraceAnnotation,
 	TaskAnnotation, StageAnnotation, SegmentSizeAnnotation, SegmentTopologyAnnotation, GPUsAnnotation, NICsAnnotation, ShareAnnotation, BackfilledAnnotation, SuspendedLabel,
 	DrainAnnotation, EvictionsAnnotation, CordonedAnnotation, StrikesAnnotation, TestAnnotation, DiagnosticLabel, TestsAnnotation, RecoveryAnnotation, ReleaseAnnotation, MoveAnnotation, MovingAnnotation, StandbyUntilAnnotation, StandbyKeepsAnnotation, StandbyAnnotation, PausableAnnotation, AgentAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUSharingLabel, GPUPositionsAnnotation, ShardsLabel,
-	DependencyAnnotation, SlurmJobIDLabel, SlurmJobNameAnnotation, CommentAnnotation,
+	DependencyAnnotation, SlurmJobIDLabel, SlurmJobNameAnnotation, SlurmArrayLabel, SlurmArrayLimitAnnotation, CommentAnnotation,
 }
 
 // GPUResource is the extended resource of whole GPUs.

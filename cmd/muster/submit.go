@@ -275,7 +275,10 @@ func scriptProblem(err error, flags *pflag.FlagSet) string {
 
 // submitted writes what was made, or would be.
 func submitted(w io.Writer, made *slurm.Objects, output string, parsable, dryRun bool) error {
-	objects := []any{made.Job}
+	var objects []any
+	for _, j := range made.Jobs {
+		objects = append(objects, j)
+	}
 	if made.Service != nil {
 		objects = append(objects, made.Service)
 	}
@@ -313,10 +316,13 @@ func submitted(w io.Writer, made *slurm.Objects, output string, parsable, dryRun
 	case output != "":
 		return nil
 	case parsable:
-		_, err := fmt.Fprintln(w, made.Job.Name)
+		_, err := fmt.Fprintln(w, made.Name)
+		return err
+	case made.Jobs[0].Name != made.Name:
+		_, err := fmt.Fprintf(w, "Submitted batch job %s, an array of %d gangs: job/%s to job/%s\n", made.Name, len(made.Jobs), made.Jobs[0].Name, made.Jobs[len(made.Jobs)-1].Name)
 		return err
 	}
-	_, err := fmt.Fprintf(w, "Submitted batch job job/%s\n", made.Job.Name)
+	_, err := fmt.Fprintf(w, "Submitted batch job job/%s\n", made.Name)
 	return err
 }
 

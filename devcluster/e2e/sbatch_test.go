@@ -32,7 +32,7 @@ func (c *cluster) sbatch(name string, nodes int, d time.Duration, options ...fun
 	people, err := console.New(address)
 	c.must(err)
 	c.must(people.Submit(ctx(), o))
-	return o.Job.Name
+	return o.Name
 }
 
 func dependsOn(text string) func(*slurm.Submission) {
@@ -92,6 +92,36 @@ func TestSbatch(t *testing.T) {
 		return err
 	})
 	c.completes(job)
+}
+
+// Each index of an array of gangs starts as a whole, as many at a time as its limit says; another job starts after all of them.
+func TestArrayOfGangs(t *testing.T) {
+	c := begin(t)
+	c.nodesNamed("n", 4)
+	c.schedule()
+	array := c.sbatch("sweep", 2, 50*time.Millisecond, func(s *slurm.Submission) { s.Array, _ = slurm.ParseArray("1-4%1") })
+	next := c.sbatch("next", 1, time.Hour, dependsOn("afterok:"+array))
+	c.waits(c.podOf(array+"-3").Name, "Dependency", "array sweep: 1 of its jobs run at a time, and ")
+	c.waits(c.podOf(next).Name, "Dependency", "afterok:sweep: job sweep has not ended")
+	var last time.Time
+	for i := 1; i <= 4; i++ {
+		job := fmt.Sprint(array, "-", i)
+		c.completes(job)
+		list := c.podsWith(batchv1.JobNameLabel, job)
+		if len(list) != 2 {
+			t.Errorf("%s has %d pods", job, len(list))
+		}
+		for j := range list {
+			p := &list[j]
+			if at := p.Status.StartTime; p.Spec.Subdomain != array || at == nil || at.Time.Before(last) {
+				t.Errorf("pod %s started at %v in the domain %s; the job before ended at %v", p.Name, at, p.Spec.Subdomain, last)
+			}
+		}
+		o, err := admin.BatchV1().Jobs(c.namespace).Get(ctx(), job, metav1.GetOptions{})
+		c.must(err)
+		last = o.Status.CompletionTime.Time
+	}
+	c.bound(c.podOf(next).Name)
 }
 
 // Jobs start after those that they name, as their dependency says, and are told when they never can.

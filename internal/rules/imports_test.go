@@ -98,7 +98,7 @@ var mayImport = map[string][]string{
 	"kube/peers":     {"core", "core/cluster", "kube/translate"},
 	"kube/settings":  {"core", "core/cluster", "api/v1alpha1", "kube/translate"},
 	"kube/storage":   {"core", "core/cluster", "kube/translate"},
-	"kube/console":   {"kube/queues", "core", "core/frag", "api/", "kube", "kube/recovery", "kube/feed", "kube/health", "kube/mirror", "kube/objects", "kube/tables", "kube/translate", "internal/hostlist", "internal/table", "kube/slurm"},
+	"kube/console":   {"kube/queues", "core", "core/frag", "api/", "kube", "kube/recovery", "kube/feed", "kube/health", "kube/mirror", "kube/objects", "kube/tables", "kube/translate", "internal/hostlist", "internal/table", "kube/after", "kube/slurm"},
 	"kube/slurm":     {"core", "api/v1alpha1", "kube/after", "kube/translate", "semantic/shell"},
 	"kube/after":     {"api/v1alpha1"},
 	"kube/trace":     {"kube/journey"},

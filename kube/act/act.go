@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/after"
 	"github.com/muster-sched/muster/kube/follow"
 	"github.com/muster-sched/muster/kube/owners"
 	"github.com/muster-sched/muster/kube/translate"
@@ -143,6 +144,7 @@ type Actor struct {
 	reading     reading
 	follow      *follow.Watcher // nil without a client for it
 	resources   sync.Map        // schema.GroupVersionKind to schema.GroupVersionResource
+	limits      *after.Limits
 
 	recorder   record.EventRecorder // of events; nil before Start
 	workers    sync.WaitGroup
@@ -171,6 +173,7 @@ func New(c Config) *Actor {
 	}
 	a := &Actor{
 		client: c.Client, dynamic: c.Dynamic, muster: c.Muster, outcomes: c.Outcomes, holds: c.Holds, metrics: c.Metrics, log: c.Log, now: c.Now,
+		limits:   after.NewLimits(c.Now),
 		evicting: make(chan struct{}, evictions), reports: newReports(), standbys: newReports(), statuses: make(chan []Status),
 		statusLimit: flowcontrol.NewTokenBucketRateLimiter(c.StatusRate, 2*int(c.StatusRate)), stopEvents: func() {},
 	}

@@ -143,15 +143,27 @@ func (a *Actor) gang(ctx context.Context, group translate.Group, refs []translat
 
 // after returns an error unless the jobs have ended after which an object says that its pods start.
 func (a *Actor) after(ctx context.Context, o *unstructured.Unstructured) error {
-	text := o.GetAnnotations()[v1alpha1.DependencyAnnotation]
-	if text == "" {
+	wrong := func(err error) error {
+		return &owners.WrongError{Object: o.GetKind() + " " + o.GetName(), Text: err.Error()}
+	}
+	jobs := a.client.BatchV1().Jobs(o.GetNamespace())
+	if text := o.GetAnnotations()[v1alpha1.DependencyAnnotation]; text != "" {
+		d, err := after.Parse(text)
+		if err != nil {
+			return wrong(fmt.Errorf("%s: %q: %w", v1alpha1.DependencyAnnotation, text, err))
+		}
+		if err := d.Check(ctx, o, jobs); err != nil {
+			return err
+		}
+	}
+	limit, err := after.ParseLimit(o)
+	switch {
+	case err != nil:
+		return wrong(err)
+	case limit == nil:
 		return nil
 	}
-	d, err := after.Parse(text)
-	if err != nil {
-		return &owners.WrongError{Object: o.GetKind() + " " + o.GetName(), Text: fmt.Sprintf("%s: %q: %v", v1alpha1.DependencyAnnotation, text, err)}
-	}
-	return d.Check(ctx, o, a.client.BatchV1().Jobs(o.GetNamespace()))
+	return a.limits.Check(ctx, o.GetNamespace(), limit, jobs)
 }
 
 // said reads an object, of the UID if one is given. It returns nil for an object without which the job can start

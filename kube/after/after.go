@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -28,7 +29,7 @@ type Dependency struct {
 type Term struct{ Relation, Job string }
 
 // Parse reads afterok:train:eval,afterany:sweep, with ? in place of commas where any will do. A job is the
-// name of a Job, with or without job/, or its Slurm id.
+// name of a Job, with or without job/, or of an array of gangs.
 func Parse(s string) (Dependency, error) {
 	bad := errors.New("expected afterok:JOB, afterany:JOB, afternotok:JOB, after:JOB or singleton")
 	var out Dependency
@@ -52,7 +53,7 @@ func Parse(s string) (Dependency, error) {
 				return out, errors.New("minutes after a start cannot be done here: expected after:JOB")
 			}
 			job = strings.TrimPrefix(job, "job/")
-			if len(validation.IsDNS1123Subdomain(job)) > 0 {
+			if len(validation.IsDNS1123Subdomain(job)) > 0 && !element.MatchString(job) {
 				return out, bad
 			}
 			out.Terms = append(out.Terms, Term{relation, job})
@@ -60,6 +61,9 @@ func Parse(s string) (Dependency, error) {
 	}
 	return out, nil
 }
+
+// element is how Slurm writes one job of an array, before its name is found.
+var element = regexp.MustCompile(`^[0-9]+_[0-9]+$`)
 
 // String writes a dependency as [Parse] reads it.
 func (d Dependency) String() string {
@@ -113,20 +117,21 @@ func (t Term) check(ctx context.Context, self metav1.Object, jobs Jobs) error {
 	if t.Relation == "singleton" {
 		return singleton(ctx, self, jobs)
 	}
-	j, err := jobs.Get(ctx, t.Job, metav1.GetOptions{})
-	gone := apierrors.IsNotFound(err)
-	if err != nil && !gone {
+	all, err := t.jobs(ctx, jobs)
+	if err != nil {
 		return err
 	}
-	ended, well := gone, false
-	if !gone {
-		ended, well = End(j)
+	gone := len(all) == 0
+	ended, well, started := true, !gone, true
+	for i := range all {
+		e, w := End(&all[i])
+		ended, well, started = ended && e, well && w, started && (e || hasStarted(&all[i]))
 	}
 	unmet := func(never bool, text string) error {
 		return &UnmetError{never, fmt.Sprintf("%s:%s: job %s %s", t.Relation, t.Job, t.Job, text)}
 	}
 	switch {
-	case t.Relation == "after" && !ended && j.Status.Succeeded+j.Status.Failed == 0 && (j.Status.Ready == nil || *j.Status.Ready == 0):
+	case t.Relation == "after" && !started:
 		return unmet(false, "has not started")
 	case t.Relation == "after":
 		return nil
@@ -142,8 +147,38 @@ func (t Term) check(ctx context.Context, self metav1.Object, jobs Jobs) error {
 	return nil
 }
 
+// jobs reads the Job that a term names, or all of the array of that name; none if there is neither.
+func (t Term) jobs(ctx context.Context, jobs Jobs) ([]batchv1.Job, error) {
+	j, err := jobs.Get(ctx, t.Job, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		return []batchv1.Job{*j}, nil
+	case !apierrors.IsNotFound(err):
+		return nil, err
+	}
+	return Array(ctx, jobs, t.Job)
+}
+
+// Array reads the Jobs of an array of gangs, in no order: those that exist.
+func Array(ctx context.Context, jobs Jobs, name string) ([]batchv1.Job, error) {
+	if len(validation.IsValidLabelValue(name)) > 0 {
+		return nil, nil
+	}
+	l, err := jobs.List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.SlurmArrayLabel + "=" + name})
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(l.Items, func(j batchv1.Job) bool { return j.Labels[v1alpha1.SlurmArrayLabel] != name }), nil
+}
+
+// hasStarted reports whether a pod of a Job has become ready, or ended.
+func hasStarted(j *batchv1.Job) bool {
+	return j.Status.Succeeded+j.Status.Failed > 0 || j.Status.Ready != nil && *j.Status.Ready > 0
+}
+
 // singleton is met once the jobs of the same name that were submitted earlier have ended.
 func singleton(ctx context.Context, self metav1.Object, jobs Jobs) error {
+	array := self.GetLabels()[v1alpha1.SlurmArrayLabel] // whose gangs are one submission
 	name := func(o metav1.Object) string {
 		return cmp.Or(o.GetAnnotations()[v1alpha1.SlurmJobNameAnnotation], o.GetName())
 	}
@@ -160,7 +195,7 @@ func singleton(ctx context.Context, self metav1.Object, jobs Jobs) error {
 	}
 	for i := range l.Items {
 		j := &l.Items[i]
-		if ended, _ := End(j); !ended && j.UID != self.GetUID() && name(j) == name(self) && before(j, self) {
+		if ended, _ := End(j); !ended && j.UID != self.GetUID() && name(j) == name(self) && before(j, self) && (array == "" || j.Labels[v1alpha1.SlurmArrayLabel] != array) {
 			return &UnmetError{false, fmt.Sprintf("singleton: job %s, which is called %s too, has not ended", j.Name, name(self))}
 		}
 	}

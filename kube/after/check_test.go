@@ -3,6 +3,7 @@ package after
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -58,6 +59,10 @@ func TestCheck(t *testing.T) {
 	job("ending", "", 0, batchv1.JobFailureTarget) // its pods still leave
 	first, later := job("first", "first", 0, ""), job("first-2", "first", time.Hour, "")
 	same := job("chain-b", "chain", time.Minute, "")
+	for i, end := range []batchv1.JobConditionType{batchv1.JobComplete, batchv1.JobFailed, "", batchv1.JobComplete, batchv1.JobComplete} {
+		j := job(fmt.Sprintf("gangs-%d", i), "", 0, end)
+		j.Labels = map[string]string{"muster.sh/slurm-array": []string{"gangs", "done"}[i/3]}
+	}
 	for _, c := range []struct {
 		self  *batchv1.Job
 		text  string
@@ -84,6 +89,11 @@ func TestCheck(t *testing.T) {
 		{first, "singleton", "", false},
 		{same, "singleton", "", false}, // of two of one second, the one that is first by name
 		{w["waits"], "singleton", "singleton: job chain-b, which is called chain too, has not ended", false},
+		{later, "afterany:gangs", "afterany:gangs: job gangs has not ended", false},
+		{later, "after:gangs", "after:gangs: job gangs has not started", false},
+		{later, "afterok:done", "", false},
+		{later, "afternotok:done", "afternotok:done: job done ended well", true},
+		{later, "afterok:gangs-1", "afterok:gangs-1: job gangs-1 failed", true},
 		{later, "afterok:hidden", "jobs is forbidden", false},
 	} {
 		d, err := Parse(c.text)
@@ -96,4 +106,59 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s after %s: got %v", c.self.Name, c.text, err)
 		}
 	}
+}
+
+// The jobs of an array start in their order, as many at a time as its limit says. They are read once for all that ask.
+func TestLimit(t *testing.T) {
+	w := world{}
+	for i := range 5 {
+		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("sweep-%d", i), Labels: map[string]string{"muster.sh/slurm-array": "sweep", "muster.sh/slurm-job-id": fmt.Sprint(100 + i)},
+			Annotations: map[string]string{"muster.sh/slurm-array-limit": "2"}}}
+		w[j.Name] = j
+	}
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	limits := NewLimits(func() time.Time { return now })
+	may := func() (out string) {
+		t.Helper()
+		for i := range 5 {
+			limit, err := ParseLimit(w[fmt.Sprintf("sweep-%d", i)])
+			if err != nil || limit == nil {
+				t.Fatal(limit, err)
+			}
+			unmet := (*UnmetError)(nil)
+			if err = limits.Check(context.Background(), "team", limit, w); err == nil {
+				out += fmt.Sprint(i)
+			} else if !errors.As(err, &unmet) || unmet.Never || unmet.Text != fmt.Sprintf("array sweep: 2 of its jobs run at a time, and %d before this one have not ended", i-len(w)+5-ended(w)) {
+				t.Errorf("%d: %v", i, err)
+			}
+		}
+		return out
+	}
+	if got := may(); got != "01" {
+		t.Errorf("at first %s may run", got)
+	}
+	w["sweep-1"].Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: v1.ConditionTrue}}
+	now = now.Add(readFor)
+	if got := may(); got != "012" {
+		t.Errorf("once one has failed, %s may run", got)
+	}
+	for text, labels := range map[string]map[string]string{
+		"two": w["sweep-0"].Labels, "0": w["sweep-0"].Labels, "2": {"muster.sh/slurm-array": "sweep"},
+	} {
+		if _, err := ParseLimit(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{"muster.sh/slurm-array-limit": text}}}); err == nil {
+			t.Errorf("%s with %v was read", text, labels)
+		}
+	}
+	if limit, err := ParseLimit(&batchv1.Job{}); limit != nil || err != nil {
+		t.Errorf("none: %v, %v", limit, err)
+	}
+}
+
+func ended(w world) (n int) {
+	for _, j := range w {
+		if e, _ := End(j); e {
+			n++
+		}
+	}
+	return n
 }

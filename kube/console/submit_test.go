@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	batchv1 "k8s.io/api/batch/v1"
+
 	"github.com/muster-sched/muster/kube/slurm"
 )
 
@@ -78,13 +80,43 @@ func TestSubmit(t *testing.T) {
 	if made, err = json.Marshal(fake.Object("/api/v1/namespaces/team/secrets/script")); err != nil || !strings.Contains(string(made), `"ownerReferences":[{"apiVersion":"batch/v1"`) {
 		t.Errorf("the Secret is %s, %v", made, err)
 	}
-	for _, text := range []string{"script", o.Job.Labels["muster.sh/slurm-job-id"]} {
+	for _, text := range []string{"script", o.Jobs[0].Labels["muster.sh/slurm-job-id"]} {
 		if name, err := client.SlurmJob(context.Background(), "team", text); err != nil || name != "script" {
 			t.Errorf("job %s is %q, %v", text, name, err)
 		}
 	}
 	if _, err := client.SlurmJob(context.Background(), "team", "4711"); err == nil || err.Error() != "--dependency: namespace team has no job 4711" {
 		t.Errorf("a job that is not there: %v", err)
+	}
+}
+
+// An array of gangs is found by its name and its id, its jobs by theirs; what they need goes with the last of them.
+func TestSubmitArrayOfGangs(t *testing.T) {
+	client, fake := cluster(t, "")
+	submit := func(name string, nodes int) *slurm.Objects {
+		t.Helper()
+		o, err := (&slurm.Submission{Name: name, Namespace: "team", Image: "i", Script: "#!/bin/sh\n", File: "a", Nodes: nodes, Array: slurm.Array{Indices: []int{3, 8}}}).Objects()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := client.Submit(context.Background(), o); err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	o, plain := submit("sweep", 2), submit("plain", 1)
+	id := func(j *batchv1.Job) string { return j.Labels["muster.sh/slurm-job-id"] }
+	first, second, other := id(o.Jobs[0]), id(o.Jobs[1]), id(plain.Jobs[0])
+	for text, want := range map[string]string{"sweep": "sweep", first: "sweep", first + "_8": "sweep-8", first + "_3": "sweep-3", second: "sweep-8", "sweep-3": "sweep-3", first + "_4": "", second + "_3": "", other: "plain", other + "_3": "", "swept": ""} {
+		if got, err := client.SlurmJob(context.Background(), "team", text); got != want || (err == nil) != (want != "") {
+			t.Errorf("%s is %q, %v; want %q", text, got, err, want)
+		}
+	}
+	for _, kind := range []string{"secrets", "services"} {
+		made, err := json.Marshal(fake.Object("/api/v1/namespaces/team/" + kind + "/sweep"))
+		if err != nil || strings.Count(string(made), `"apiVersion":"batch/v1"`) != 2 || strings.Contains(string(made), `"controller":true`) {
+			t.Errorf("%s: %s, %v", kind, made, err)
+		}
 	}
 }
 

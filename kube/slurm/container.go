@@ -17,7 +17,7 @@ import (
 )
 
 // container is what runs in each pod.
-func (s *Submission) container(name, called, id string, each shape) (v1.Container, error) {
+func (s *Submission) container(n one, each shape) (v1.Container, error) {
 	c := v1.Container{Name: "main", Image: s.Image, WorkingDir: s.WorkDir}
 	switch {
 	case s.Image == "":
@@ -26,12 +26,12 @@ func (s *Submission) container(name, called, id string, each shape) (v1.Containe
 		return c, &UsageError{"", fmt.Sprintf("expected a script of at most %d KiB, or a script in the image; found %d KiB", longestScript>>10, len(s.Script)>>10)}
 	case s.Script != "":
 		c.Command = slices.Concat([]string{"/bin/sh", mountPath + "/start"}, interpreter(s.Script), []string{path.Join(mountPath, "job", s.file())}, s.Args)
-	case s.started():
+	case s.started(each.pods):
 		c.Command = slices.Concat([]string{"/bin/sh", mountPath + "/start"}, s.Command)
 	default:
 		c.Command = slices.Clone(s.Command)
 	}
-	if s.started() {
+	if s.started(each.pods) {
 		c.VolumeMounts = []v1.VolumeMount{{Name: "muster", MountPath: mountPath, ReadOnly: true}}
 	}
 	for i, word := range c.Command {
@@ -51,7 +51,7 @@ func (s *Submission) container(name, called, id string, each shape) (v1.Containe
 	if each.memory != nil {
 		c.Resources.Requests[v1.ResourceMemory] = *each.memory
 	}
-	c.Env = s.environment(name, called, id, each)
+	c.Env = s.environment(n, each)
 	for _, e := range s.Env {
 		k, v, ok := strings.Cut(e, "=")
 		if !ok || k == "" {
@@ -63,7 +63,7 @@ func (s *Submission) container(name, called, id string, each shape) (v1.Containe
 }
 
 // environment are the variables that Slurm sets. What start finds out in the pod is not among them.
-func (s *Submission) environment(name, called, id string, each shape) []v1.EnvVar {
+func (s *Submission) environment(n one, each shape) []v1.EnvVar {
 	var env []v1.EnvVar
 	set := func(name, value string) {
 		if value != "" && value != "0" {
@@ -71,10 +71,9 @@ func (s *Submission) environment(name, called, id string, each shape) []v1.EnvVa
 		}
 	}
 	fixed := func(name string, value int) { set(name, strconv.Itoa(value)) }
-	index := &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.annotations['" + batchv1.JobCompletionIndexAnnotation + "']"}}
 	tasks := each.pods * each.tasks
-	set("SLURM_JOB_NAME", called)
-	set("SLURM_JOB_ID", id)
+	set("SLURM_JOB_NAME", n.called)
+	fixed("SLURM_JOB_ID", n.id)
 	set("SLURM_JOB_PARTITION", s.Queue)
 	fixed("SLURM_NTASKS", tasks)
 	fixed("SLURM_NPROCS", tasks)
@@ -102,28 +101,19 @@ func (s *Submission) environment(name, called, id string, each shape) []v1.EnvVa
 	if each.memory != nil {
 		set("SLURM_MEM_PER_NODE", strconv.FormatInt(each.memory.Value()>>20, 10))
 	}
-	n := s.Array.Indices
+	env = append(env, s.arrayEnvironment(n, each)...)
 	switch {
-	case len(n) > 0:
-		set("SLURM_ARRAY_JOB_ID", id)
-		fixed("SLURM_ARRAY_TASK_COUNT", len(n))
-		env = append(env, v1.EnvVar{Name: "SLURM_ARRAY_TASK_MIN", Value: strconv.Itoa(n[0])})
-		env = append(env, v1.EnvVar{Name: "SLURM_ARRAY_TASK_MAX", Value: strconv.Itoa(n[len(n)-1])})
+	case len(s.Array.Indices) > 0 && n.array == 0:
 		env = append(env, v1.EnvVar{Name: "SLURM_NODEID", Value: "0"}, v1.EnvVar{Name: "SLURM_PROCID", Value: "0"}, v1.EnvVar{Name: "SLURM_LOCALID", Value: "0"})
-		if s.started() {
-			set("MUSTER_ARRAY", s.Array.String())
-		} else {
-			env = append(env, v1.EnvVar{Name: "SLURM_ARRAY_TASK_ID", ValueFrom: index})
-		}
 	case s.Script != "":
-		env = append(env, v1.EnvVar{Name: "SLURM_NODEID", ValueFrom: index})
+		env = append(env, v1.EnvVar{Name: "SLURM_NODEID", ValueFrom: completionIndex})
 	default:
-		env = append(env, v1.EnvVar{Name: "SLURM_NODEID", ValueFrom: index}, v1.EnvVar{Name: "SLURM_PROCID", ValueFrom: index}, v1.EnvVar{Name: "SLURM_LOCALID", Value: "0"})
+		env = append(env, v1.EnvVar{Name: "SLURM_NODEID", ValueFrom: completionIndex}, v1.EnvVar{Name: "SLURM_PROCID", ValueFrom: completionIndex}, v1.EnvVar{Name: "SLURM_LOCALID", Value: "0"})
 	}
 	if each.pods > 1 {
 		nodes := make([]string, each.pods)
 		for i := range nodes {
-			nodes[i] = fmt.Sprintf("%s-%d.%s", name, i, name)
+			nodes[i] = fmt.Sprintf("%s-%d.%s", n.job, i, n.domain)
 		}
 		set("SLURM_JOB_NODELIST", strings.Join(nodes, ","))
 		set("MASTER_ADDR", nodes[0])
@@ -143,6 +133,29 @@ func (s *Submission) environment(name, called, id string, each shape) []v1.EnvVa
 	}
 	return env
 }
+
+// arrayEnvironment are the variables of arrays.
+func (s *Submission) arrayEnvironment(n one, each shape) []v1.EnvVar {
+	indices := s.Array.Indices
+	if len(indices) == 0 {
+		return nil
+	}
+	first, last := strconv.Itoa(indices[0]), strconv.Itoa(indices[len(indices)-1])
+	env := []v1.EnvVar{
+		{Name: "SLURM_ARRAY_JOB_ID", Value: strconv.Itoa(cmp.Or(n.array, n.id))}, {Name: "SLURM_ARRAY_TASK_COUNT", Value: strconv.Itoa(len(indices))},
+		{Name: "SLURM_ARRAY_TASK_MIN", Value: first}, {Name: "SLURM_ARRAY_TASK_MAX", Value: last},
+	}
+	switch {
+	case n.array > 0:
+		return append(env, v1.EnvVar{Name: "SLURM_ARRAY_TASK_ID", Value: strconv.Itoa(n.element)})
+	case s.started(each.pods):
+		return append(env, v1.EnvVar{Name: "MUSTER_ARRAY", Value: s.Array.String()})
+	}
+	return append(env, v1.EnvVar{Name: "SLURM_ARRAY_TASK_ID", ValueFrom: completionIndex})
+}
+
+// completionIndex is the index of a pod in its Job.
+var completionIndex = &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.annotations['" + batchv1.JobCompletionIndexAnnotation + "']"}}
 
 // interpreter is what the first line of a script names, and its options: a shell where it names nothing.
 func interpreter(script string) []string {

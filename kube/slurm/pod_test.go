@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
+
 	"github.com/muster-sched/muster/core"
 )
 
@@ -47,7 +49,7 @@ func begin(t *testing.T, s *Submission, env ...string) *pods {
 		t.Fatal(err)
 	}
 	p := &pods{T: t, objects: o, dir: t.TempDir()}
-	for _, item := range o.Job.Spec.Template.Spec.Volumes[0].Secret.Items {
+	for _, item := range o.Jobs[0].Spec.Template.Spec.Volumes[0].Secret.Items {
 		file := filepath.Join(p.dir, item.Path)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
@@ -56,14 +58,29 @@ func begin(t *testing.T, s *Submission, env ...string) *pods {
 			t.Fatal(err)
 		}
 	}
+	for _, j := range o.Jobs {
+		p.start(j, env)
+	}
+	t.Cleanup(func() {
+		for _, pod := range p.list {
+			_ = syscall.Kill(-pod.cmd.Process.Pid, syscall.SIGKILL)
+			<-pod.done
+		}
+	})
+	return p
+}
+
+// start starts the pods of a Job.
+func (p *pods) start(j *batchv1.Job, env []string) {
+	p.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		p.Fatal(err)
 	}
 	address := free.Addr().String()
 	free.Close()
-	main := &o.Job.Spec.Template.Spec.Containers[0]
-	for i := range int(*o.Job.Spec.Completions) {
+	main := &j.Spec.Template.Spec.Containers[0]
+	for i := range int(*j.Spec.Completions) {
 		index := strconv.Itoa(i)
 		pod := &pod{done: make(chan struct{})}
 		var args []string
@@ -86,11 +103,11 @@ func begin(t *testing.T, s *Submission, env ...string) *pods {
 			}
 			pod.cmd.Env = append(pod.cmd.Env, e.Name+"="+value)
 		}
-		pod.cmd.Dir = t.TempDir()
+		pod.cmd.Dir = p.TempDir()
 		pod.cmd.Stdout, pod.cmd.Stderr = &pod.out, &pod.err
 		pod.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		if err := pod.cmd.Start(); err != nil {
-			t.Fatal(err)
+			p.Fatal(err)
 		}
 		go func() {
 			_ = pod.cmd.Wait()
@@ -98,13 +115,6 @@ func begin(t *testing.T, s *Submission, env ...string) *pods {
 		}()
 		p.list = append(p.list, pod)
 	}
-	t.Cleanup(func() {
-		for _, pod := range p.list {
-			_ = syscall.Kill(-pod.cmd.Process.Pid, syscall.SIGKILL)
-			<-pod.done
-		}
-	})
-	return p
 }
 
 // code waits for a pod to end and returns its exit code.
@@ -193,13 +203,45 @@ func TestArray(t *testing.T) {
 			t.Errorf("got %q, want %q\n%s", p.list[i].out.String(), want, p.list[i].err.String())
 		}
 	}
-	if n := *p.objects.Job.Spec.Parallelism; n != 2 {
+	if n := *p.objects.Jobs[0].Spec.Parallelism; n != 2 {
 		t.Errorf("%d run at a time", n)
 	}
 	s := Submission{Image: "i", Command: []string{"sh", "-c", "echo $SLURM_ARRAY_TASK_ID"}, Array: a}
 	o, err := s.Objects()
-	if err != nil || o.Secret == nil || !slices.Equal(o.Job.Spec.Template.Spec.Containers[0].Command[:3], []string{"/bin/sh", "/muster/start", "sh"}) {
-		t.Errorf("a command of an array that does not begin with 0: %v, %v", o.Job.Spec.Template.Spec.Containers[0].Command, err)
+	if err != nil || o.Secret == nil || !slices.Equal(o.Jobs[0].Spec.Template.Spec.Containers[0].Command[:3], []string{"/bin/sh", "/muster/start", "sh"}) {
+		t.Errorf("a command of an array that does not begin with 0: %v, %v", o.Jobs[0].Spec.Template.Spec.Containers[0].Command, err)
+	}
+}
+
+// Each index of an array whose jobs have several nodes is a gang: a script, with steps on the nodes of its own Job.
+func TestArrayOfGangs(t *testing.T) {
+	t.Parallel()
+	p := begin(t, &Submission{Name: "sweep", Array: Array{Indices: []int{3, 8}, AtOnce: 1}, Nodes: 2, Script: `#!/bin/sh
+echo $SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT from $SLURM_ARRAY_TASK_MIN to $SLURM_ARRAY_TASK_MAX, $((SLURM_JOB_ID - SLURM_ARRAY_JOB_ID)), $SLURM_JOB_NODELIST
+srun -l sh -c 'echo $SLURM_ARRAY_TASK_ID.$SLURM_PROCID on $SLURMD_NODENAME' | sort
+`})
+	for i, index := range []string{"3", "8"} {
+		p.code(2 * i)
+		node := func(n int) string { return fmt.Sprintf("sweep-%s-%d.sweep", index, n) }
+		want := fmt.Sprintf("%s of 2 from 3 to 8, %d, %s,%s\n0: %s.0 on %s\n1: %s.1 on %s\n", index, i, node(0), node(1), index, node(0), index, node(1))
+		if got := p.list[2*i].out.String(); got != want {
+			t.Errorf("got %q, want %q\n%s", got, want, p.list[2*i].err.String())
+		}
+	}
+	o := p.objects
+	for i, j := range o.Jobs {
+		if j.Labels["muster.sh/slurm-array"] != "sweep" || j.Spec.Template.Labels["muster.sh/slurm-array"] != "sweep" || j.Annotations["muster.sh/slurm-array-limit"] != "1" ||
+			j.Name != []string{"sweep-3", "sweep-8"}[i] || j.Spec.Template.Spec.Subdomain != "sweep" || j.Spec.Scheduling == nil || *j.Spec.Parallelism != 2 || j.Spec.SuccessPolicy == nil {
+			t.Errorf("Job %d is %+v", i, j)
+		}
+	}
+	if o.Service.Name != "sweep" || o.Service.Spec.Selector["muster.sh/slurm-array"] != "sweep" || o.Secret.Name != "sweep" {
+		t.Errorf("the Service is %+v", o.Service)
+	}
+	s := Submission{Image: "i", Command: []string{"x"}, Tasks: 2, Array: Array{Indices: []int{5}}}
+	o, err := s.Objects()
+	if err != nil || o.Secret != nil || variable(&o.Jobs[0].Spec.Template.Spec.Containers[0], "SLURM_ARRAY_TASK_ID") != "5" || !slices.Equal(o.Jobs[0].Spec.Template.Spec.Containers[0].Command, []string{"x"}) {
+		t.Errorf("a command: %+v, %v", o, err)
 	}
 }
 
@@ -340,7 +382,7 @@ func TestStrangers(t *testing.T) {
 	out := t.TempDir()
 	p := begin(t, &Submission{Name: "j", Nodes: 2, Script: "#!/bin/sh\nsrun true\necho > $OUT/up\nwhile [ ! -e $OUT/end ]; do sleep 0.1; done\nsrun echo fine\n"}, "OUT="+out)
 	p.told(filepath.Join(out, "up"), "")
-	for range 300 {
+	for range 3000 {
 		if _, err := os.Stat(filepath.Join(out, "up")); err == nil {
 			break
 		}

@@ -66,9 +66,6 @@ func (s *Submission) shape() (shape, error) {
 	if memory > 0 {
 		out.memory = resource.NewQuantity(memory, resource.BinarySI)
 	}
-	if len(s.Array.Indices) > 0 && out.pods > 1 {
-		return out, &UsageError{"array", "expected a job with one node: arrays of gangs are not supported; submit each gang as a job of its own"}
-	}
 	return out, nil
 }
 

@@ -69,10 +69,11 @@ type Submission struct {
 	NotPreemptible    bool
 }
 
-// Objects are what a submission makes: a Job, a Service where its pods must find each other, and a Secret with what
-// scripts need; nil where it does not need them.
+// Objects are what a submission makes: a Job, or of an array of gangs one for each index, a Service where their pods must
+// find each other, and a Secret with what scripts need; nil where they do not need them.
 type Objects struct {
-	Job     *batchv1.Job
+	Name    string // of the Job, or of the array
+	Jobs    []*batchv1.Job
 	Service *v1.Service
 	Secret  *v1.Secret
 }
@@ -91,6 +92,9 @@ func (e *UsageError) Error() string {
 // longestScript is how long a script may be, as part of a Secret.
 const longestScript = 900 << 10
 
+// longestName is how long the name of a Job may be: those of its pods and their host names are longer.
+const longestName = 52
+
 // Ids of jobs have eight digits, and are at most the highest that Slurm has.
 const (
 	leastJobID = 10_000_000
@@ -103,48 +107,85 @@ func (s *Submission) Objects() (*Objects, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := strconv.Itoa(leastJobID + rand.IntN(mostJobID-leastJobID-mostIndices))
-	name, called, err := s.names(id)
+	id := leastJobID + rand.IntN(mostJobID-leastJobID-mostIndices)
+	name, called, err := s.names(strconv.Itoa(id))
 	if err != nil {
 		return nil, err
 	}
+	out := &Objects{Name: name}
+	if shape.pods == 1 || len(s.Array.Indices) == 0 {
+		job, err := s.job(one{job: name, domain: name, called: called, id: id}, shape)
+		if err != nil {
+			return nil, err
+		}
+		out.Jobs = []*batchv1.Job{job}
+	} else if out.Jobs, err = s.gangs(name, called, id, shape); err != nil {
+		return nil, err
+	}
+	template := &out.Jobs[0].Spec.Template
+	if s.started(shape.pods) {
+		var files v1.Volume
+		out.Secret, files = secret(name, s.Namespace, maps.Clone(template.Labels), s.Script, s.file())
+		for _, j := range out.Jobs {
+			j.Spec.Template.Spec.Volumes = []v1.Volume{files}
+		}
+	}
+	if shape.pods > 1 {
+		out.Service = s.service(out)
+	}
+	return out, nil
+}
+
+// one is a Job of a submission.
+type one struct {
+	job, domain string // its name, and the domain of its pods
+	called      string // what the user calls it
+	id          int
+	// array is the id of the array of gangs of which it has the index element; 0 for other Jobs.
+	array, element int
+}
+
+// job makes a Job.
+func (s *Submission) job(n one, shape shape) (*batchv1.Job, error) {
 	labels := map[string]string{"app.kubernetes.io/managed-by": "muster-submit"}
 	if s.Queue != "" {
 		labels[v1alpha1.QueueLabel] = s.Queue
+	}
+	if n.array > 0 {
+		labels[v1alpha1.SlurmArrayLabel] = n.domain
 	}
 	annotations, err := s.annotations(shape.pods)
 	if err != nil {
 		return nil, err
 	}
-	container, err := s.container(name, called, id, shape)
+	container, err := s.container(n, shape)
 	if err != nil {
 		return nil, err
 	}
 	pods := v1.PodSpec{
 		SchedulerName: v1alpha1.SchedulerName, RestartPolicy: v1.RestartPolicyNever, PriorityClassName: s.PriorityClass,
-		Containers: []v1.Container{container}, Affinity: s.affinity(name, shape.pods),
+		Containers: []v1.Container{container}, Affinity: s.affinity(n.job, shape.pods),
 	}
 	if s.Walltime > 0 {
 		pods.ActiveDeadlineSeconds = ptr(max(1, int64(s.Walltime/core.Second)))
 	}
-	out := &Objects{Job: &batchv1.Job{
+	job := &batchv1.Job{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Namespace, Labels: maps.Clone(labels), Annotations: s.own(called)},
+		ObjectMeta: metav1.ObjectMeta{Name: n.job, Namespace: s.Namespace, Labels: maps.Clone(labels), Annotations: s.own(n)},
 		Spec: batchv1.JobSpec{
 			BackoffLimit: ptr(int32(0)), CompletionMode: ptr(batchv1.IndexedCompletion), Parallelism: ptr(int32(shape.pods)), Completions: ptr(int32(shape.pods)),
 			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(labels), Annotations: annotations}, Spec: pods},
 		},
-	}}
-	job, template := out.Job, &out.Job.Spec.Template
-	job.Labels[v1alpha1.SlurmJobIDLabel] = id
-	if err := new(translate.Attributes).Read(template); err != nil {
+	}
+	job.Labels[v1alpha1.SlurmJobIDLabel] = strconv.Itoa(n.id)
+	if err := new(translate.Attributes).Read(&job.Spec.Template); err != nil {
 		return nil, &UsageError{"", err.Error()}
 	}
 	if s.Hold {
 		job.Spec.Suspend = ptr(true)
 	}
-	if n := len(s.Array.Indices); n > 0 {
-		job.Spec.Completions, job.Spec.Parallelism = ptr(int32(n)), ptr(int32(cmp.Or(s.Array.AtOnce, n)))
+	if indices := len(s.Array.Indices); indices > 0 && n.array == 0 {
+		job.Spec.Completions, job.Spec.Parallelism = ptr(int32(indices)), ptr(int32(cmp.Or(s.Array.AtOnce, indices)))
 		job.Spec.BackoffLimit, job.Spec.BackoffLimitPerIndex = nil, ptr(int32(0)) // one that fails does not end the others
 	}
 	if !s.NotRequeued {
@@ -154,47 +195,48 @@ func (s *Submission) Objects() (*Objects, error) {
 			OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue}},
 		}}}
 	}
-	if s.started() {
-		var files v1.Volume
-		out.Secret, files = secret(name, s.Namespace, maps.Clone(labels), s.Script, s.file())
-		template.Spec.Volumes = []v1.Volume{files}
+	if shape.pods > 1 {
+		s.gang(job, n.domain)
 	}
-	if shape.pods == 1 {
-		return out, nil
-	}
-	s.gang(out, shape.pods)
-	return out, nil
+	return job, nil
 }
 
 // gang has the pods of a Job start together, and find each other.
-func (s *Submission) gang(out *Objects, pods int) {
-	job := out.Job
-	name := job.Name
-	job.Spec.Template.Spec.Subdomain = name
+func (s *Submission) gang(job *batchv1.Job, domain string) {
+	job.Spec.Template.Spec.Subdomain = domain
 	job.Spec.Scheduling = &batchv1.JobSchedulingConfiguration{
 		SchedulingPolicy: &schedulingv1alpha3.WorkloadPodGroupSchedulingPolicy{
-			Gang: &schedulingv1alpha3.WorkloadPodGroupGangSchedulingPolicy{MinCount: ptr(int32(pods))},
-		},
-	}
-	out.Service = &v1.Service{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Namespace, Labels: maps.Clone(job.Spec.Template.Labels)},
-		Spec: v1.ServiceSpec{
-			ClusterIP: v1.ClusterIPNone, PublishNotReadyAddresses: true, Selector: map[string]string{batchv1.JobNameLabel: name},
+			Gang: &schedulingv1alpha3.WorkloadPodGroupGangSchedulingPolicy{MinCount: job.Spec.Parallelism},
 		},
 	}
 	if s.Script != "" {
 		// The script runs in the first pod: the job ends with it.
 		job.Spec.SuccessPolicy = &batchv1.SuccessPolicy{Rules: []batchv1.SuccessPolicyRule{{SucceededIndexes: ptr("0")}}}
-		out.Service.Spec.Ports = []v1.ServicePort{{Name: "muster", Port: port, TargetPort: intstr.FromInt32(port)}}
 	}
+}
+
+// service is how the pods of gangs find each other by name.
+func (s *Submission) service(o *Objects) *v1.Service {
+	selector := map[string]string{batchv1.JobNameLabel: o.Name}
+	if len(s.Array.Indices) > 0 {
+		selector = map[string]string{v1alpha1.SlurmArrayLabel: o.Name}
+	}
+	out := &v1.Service{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+		ObjectMeta: metav1.ObjectMeta{Name: o.Name, Namespace: s.Namespace, Labels: maps.Clone(o.Jobs[0].Spec.Template.Labels)},
+		Spec:       v1.ServiceSpec{ClusterIP: v1.ClusterIPNone, PublishNotReadyAddresses: true, Selector: selector},
+	}
+	if s.Script != "" {
+		out.Spec.Ports = []v1.ServicePort{{Name: "muster", Port: port, TargetPort: intstr.FromInt32(port)}}
+	}
+	return out
 }
 
 func ptr[T any](v T) *T { return &v }
 
-// started reports whether the pods run their command through the file start.
-func (s *Submission) started() bool {
-	return s.Script != "" || len(s.Array.Indices) > 0 && !s.Array.fromZero()
+// started reports whether pods, that many of a Job, run their command through the file start.
+func (s *Submission) started(pods int) bool {
+	return s.Script != "" || pods == 1 && len(s.Array.Indices) > 0 && !s.Array.fromZero()
 }
 
 func (s *Submission) file() string {
@@ -215,10 +257,10 @@ func (s *Submission) names(id string) (name, called string, err error) {
 		name = lowerName(called)
 	}
 	if s.Dependency.Singleton() {
-		name = name[:min(len(name), 52-1-len(id))] + "-" + id
+		name = name[:min(len(name), longestName-1-len(id))] + "-" + id
 	}
-	if bad := validation.IsDNS1035Label(name); len(bad) > 0 || len(name) > 52 || strings.ContainsFunc(called, func(r rune) bool { return r < ' ' || r == '/' }) {
-		return "", "", &UsageError{"job-name", fmt.Sprintf("expected at most 52 letters, digits, dashes and underscores, a letter first; found %q", called)}
+	if bad := validation.IsDNS1035Label(name); len(bad) > 0 || len(name) > longestName || strings.ContainsFunc(called, func(r rune) bool { return r < ' ' || r == '/' }) {
+		return "", "", &UsageError{"job-name", fmt.Sprintf("expected at most %d letters, digits, dashes and underscores, a letter first; found %q", longestName, called)}
 	}
 	return name, called, nil
 }
@@ -247,11 +289,14 @@ func (s *Submission) madeUpName() string {
 	return strings.TrimRight(base[:min(len(base), 40)], "-") + "-" + utilrand.String(5)
 }
 
-// own are the annotations of the Job itself.
-func (s *Submission) own(called string) map[string]string {
+// own are the annotations of a Job itself.
+func (s *Submission) own(n one) map[string]string {
 	a := map[string]string{}
 	if s.Script != "" || s.Dependency.Singleton() {
-		a[v1alpha1.SlurmJobNameAnnotation] = called
+		a[v1alpha1.SlurmJobNameAnnotation] = n.called
+	}
+	if n.array > 0 && s.Array.AtOnce > 0 {
+		a[v1alpha1.SlurmArrayLimitAnnotation] = strconv.Itoa(s.Array.AtOnce)
 	}
 	if s.Comment != "" {
 		a[v1alpha1.CommentAnnotation] = s.Comment

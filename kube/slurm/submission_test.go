@@ -147,9 +147,9 @@ func TestShapes(t *testing.T) {
 				}
 				continue
 			}
-			main := &o.Job.Spec.Template.Spec.Containers[0]
+			main := &o.Jobs[0].Spec.Template.Spec.Containers[0]
 			gpus, cpu, memory := main.Resources.Limits["nvidia.com/gpu"], main.Resources.Requests["cpu"], main.Resources.Requests["memory"]
-			pods := int(*o.Job.Spec.Parallelism)
+			pods := int(*o.Jobs[0].Spec.Parallelism)
 			got := fmt.Sprintf("%d: %d, %d, %d", pods, gpus.Value(), cpu.Value(), memory.Value()>>30)
 			if per := variable(main, "SLURM_NTASKS_PER_NODE"); script {
 				got = strings.Replace(got, ":", "x"+per+":", 1)
@@ -157,9 +157,9 @@ func TestShapes(t *testing.T) {
 			if got != want {
 				t.Errorf("%s, script %t: got %s, want %s", name, script, got, want)
 			}
-			gang := o.Job.Spec.Scheduling != nil && int(*o.Job.Spec.Scheduling.SchedulingPolicy.Gang.MinCount) == pods &&
-				o.Job.Spec.Template.Annotations["muster.sh/min-member"] != "" && o.Service != nil
-			if gang != (pods > 1) || (o.Secret != nil) != script || (o.Job.Spec.SuccessPolicy != nil) != (script && pods > 1) {
+			gang := o.Jobs[0].Spec.Scheduling != nil && int(*o.Jobs[0].Spec.Scheduling.SchedulingPolicy.Gang.MinCount) == pods &&
+				o.Jobs[0].Spec.Template.Annotations["muster.sh/min-member"] != "" && o.Service != nil
+			if gang != (pods > 1) || (o.Secret != nil) != script || (o.Jobs[0].Spec.SuccessPolicy != nil) != (script && pods > 1) {
 				t.Errorf("%s: is it a gang, with a Service: %t; its Secret: %v", name, gang, o.Secret)
 			}
 		}
@@ -191,7 +191,8 @@ func TestSubmissionsThatCannotBe(t *testing.T) {
 		"--cpus-per-gpu: expected it or --cpus-per-task; found both":                        {GPUs: 1, CPUs: 1, CPUsPerGPU: 1},
 		"--mem-per-cpu: expected one of --mem, --mem-per-cpu and --mem-per-gpu; found sev":  {Memory: resource.MustParse("1Gi"), MemPerCPU: resource.MustParse("1Gi")},
 		"--nodelist: expected as many nodes as --nodes, 3; found 1: ":                       {Nodes: 3, NodeList: []string{"a"}},
-		"--array: expected a job with one node: ":                                           {Array: Array{Indices: []int{0, 1}}, Nodes: 2},
+		"--array: expected at most 1000 indices of jobs with several nodes, each of which":  {Array: Array{Indices: make([]int, 1001)}, Nodes: 2},
+		"--job-name: expected at most 52 letters, with the index of the array; found":       {Array: Array{Indices: []int{10}}, Nodes: 2, Name: strings.Repeat("x", 50)},
 		"--job-name: expected at most 52 letters, digits, dashes and underscores, ":         {Name: strings.Repeat("x", 53)},
 		"--job-name: expected at most 52 letters, digits, dashes and underscores, a letter": {Name: "///"},
 		"--env: expected NAME=VALUE; found \"X\"":                                           {Env: []string{"X"}},
@@ -225,18 +226,18 @@ func TestNames(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			id := o.Job.Labels["muster.sh/slurm-job-id"]
+			id := o.Jobs[0].Labels["muster.sh/slurm-job-id"]
 			match := want
 			if singleton {
 				match += "-" + id
 			}
-			name := o.Job.Name
+			name := o.Jobs[0].Name
 			if called != "" {
 				name = called
 			}
-			if !regexp.MustCompile("^"+match+"$").MatchString(o.Job.Name) || o.Job.Annotations["muster.sh/slurm-job-name"] != variable(&o.Job.Spec.Template.Spec.Containers[0], "SLURM_JOB_NAME") ||
-				called != "" && o.Job.Annotations["muster.sh/slurm-job-name"] != name {
-				t.Errorf("%q: the Job is %s, with %v", called, o.Job.Name, o.Job.Annotations)
+			if !regexp.MustCompile("^"+match+"$").MatchString(o.Jobs[0].Name) || o.Jobs[0].Annotations["muster.sh/slurm-job-name"] != variable(&o.Jobs[0].Spec.Template.Spec.Containers[0], "SLURM_JOB_NAME") ||
+				called != "" && o.Jobs[0].Annotations["muster.sh/slurm-job-name"] != name {
+				t.Errorf("%q: the Job is %s, with %v", called, o.Jobs[0].Name, o.Jobs[0].Annotations)
 			}
 		}
 	}
@@ -253,7 +254,7 @@ func TestScripts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := o.Job.Spec.Template.Spec.Containers[0].Command, slices.Concat([]string{"/bin/sh", "/muster/start"}, by, []string{"/muster/job/run.sh", "$$(x)", "b"}); !slices.Equal(got, want) {
+		if got, want := o.Jobs[0].Spec.Template.Spec.Containers[0].Command, slices.Concat([]string{"/bin/sh", "/muster/start"}, by, []string{"/muster/job/run.sh", "$$(x)", "b"}); !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		if o.Secret.StringData["script"] != script {
