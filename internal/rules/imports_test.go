@@ -73,7 +73,7 @@ var mayImport = map[string][]string{
 	"kube/guard":     {"core", "kube/translate"},
 	"kube/journey":   {},
 	"kube/reports":   {"core", "core/frag", "api/v1alpha1", "kube/tables", "kube/act", "kube/stats", "kube/translate"},
-	"kube/tables":    {"kube/journey", "kube/queues", "core", "core/cluster", "core/frag", "core/quota", "api/v1alpha1", "kube/exclude", "kube/objects", "kube/owners", "kube/act", "kube/devices", "kube/done", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate", "kube/sharing", "kube/after"},
+	"kube/tables":    {"kube/journey", "kube/queues", "core", "core/cluster", "core/frag", "core/quota", "api/v1alpha1", "kube/exclude", "kube/objects", "kube/owners", "kube/act", "kube/devices", "kube/done", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate", "kube/sharing", "kube/after", "internal/spelling"},
 	"kube/objects":   {"core", "api/v1alpha1", "kube/act", "kube/devices", "kube/health", "kube/prefer", "kube/sharing", "kube/translate"},
 	"kube/prefer":    {"core", "core/cluster", "kube/translate"},
 	"kube/health":    {},
@@ -89,7 +89,7 @@ var mayImport = map[string][]string{
 	"kube/stats":     {"core", "core/cluster", "core/frag", "core/quota", "kube/act"}, // act has metrics of its own
 	"kube/owners":    {"core", "api/v1alpha1", "kube/translate", "kube/keys"},
 	"kube/translate": {"core", "core/cluster", "api/", "kube/keys", "kube/sharing"},
-	"kube/exclude":   {"core", "core/cluster", "internal/spelling"},
+	"kube/exclude":   {"core", "core/cluster", "api/v1alpha1", "internal/spelling"},
 	"kube/keys":      {"api/v1alpha1", "internal/spelling"},                                      // a table, and nothing that reads objects
 	"kube/devices":   {"core", "core/cluster", "api/v1alpha1", "kube/translate", "kube/sharing"}, // this and those below are indexes: they know nothing about the tables that ask them
 	"kube/lost":      {"core"},
@@ -98,7 +98,7 @@ var mayImport = map[string][]string{
 	"kube/peers":     {"core", "core/cluster", "kube/translate"},
 	"kube/settings":  {"core", "core/cluster", "api/v1alpha1", "kube/translate"},
 	"kube/storage":   {"core", "core/cluster", "kube/translate"},
-	"kube/console":   {"kube/queues", "core", "core/frag", "api/", "kube", "kube/recovery", "kube/feed", "kube/health", "kube/mirror", "kube/objects", "kube/tables", "kube/translate", "internal/hostlist", "internal/table", "kube/after", "kube/slurm"},
+	"kube/console":   {"kube/queues", "core", "core/frag", "api/", "kube", "kube/recovery", "kube/feed", "kube/health", "kube/mirror", "kube/objects", "kube/tables", "kube/translate", "internal/hostlist", "internal/table", "kube/after", "kube/slurm", "kube/exclude", "internal/spelling"},
 	"kube/slurm":     {"core", "api/v1alpha1", "kube/after", "kube/translate", "semantic/shell"},
 	"kube/after":     {"api/v1alpha1"},
 	"kube/trace":     {"kube/journey"},

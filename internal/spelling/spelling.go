@@ -4,11 +4,11 @@ package spelling
 import "strings"
 
 // Nearest returns the known name nearest to what was written, whatever the case, and
-// nothing when none is near.
+// nothing when none is near, or has nothing of it.
 func Nearest(written string, known []string) string {
 	best, near := "", 1+len(written)/3
 	for _, name := range known {
-		if d := Distance(strings.ToLower(written), strings.ToLower(name)); d <= near && (best == "" || d < near) {
+		if d := Distance(strings.ToLower(written), strings.ToLower(name)); d <= near && d < len(written) && (best == "" || d < near) {
 			best, near = name, d
 		}
 	}

@@ -18,7 +18,9 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/internal/hostlist"
+	"github.com/muster-sched/muster/internal/spelling"
 	"github.com/muster-sched/muster/internal/table"
+	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -88,7 +90,7 @@ func (c *Client) Explain(ctx context.Context, namespace, name string) (*Explanat
 		return nil, err
 	}
 	x := &Explanation{Job: *j, Ahead: -1, Pods: []PodLine{}, Events: []EventLine{}}
-	x.Change, x.Nearest = reasonOf(j.Reason).Change, j.nearest
+	x.Change, x.Nearest = j.change(), j.nearest
 	if j.Evicts != "" {
 		x.Change = core.EvictsAdvice
 	}
@@ -108,6 +110,14 @@ func (c *Client) Explain(ctx context.Context, namespace, name string) (*Explanat
 	}
 	if i := slices.IndexFunc(queues, func(q v1alpha1.Queue) bool { return q.Name == j.Queue }); i >= 0 {
 		x.Usage = &queues[i].Status
+	} else if j.Reason == tables.ReasonQueueNotFound {
+		names := make([]string, len(queues))
+		for i := range queues {
+			names[i] = queues[i].Name
+		}
+		if meant := spelling.Nearest(j.Queue, names); meant != "" {
+			x.Change += " Did you mean " + meant + "?"
+		}
 	}
 	x.Events, err = c.events(ctx, j)
 	return x, err

@@ -240,7 +240,7 @@ func (j *Job) expected() string {
 	case j.NoStart != "":
 		return j.NoStart
 	}
-	return cmp.Or(reasonOf(j.Reason).Change, "-")
+	return cmp.Or(j.change(), "-")
 }
 
 // List writes jobs with their tasks and gangs.

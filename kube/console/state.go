@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/exclude"
 	"github.com/muster-sched/muster/kube/tables"
 )
 
@@ -179,4 +180,14 @@ func reasonOf(name string) Reason {
 		}
 	}
 	return Reason{Name: name, Code: name}
+}
+
+// change says what would have to change for a job to start.
+func (j *Job) change() string {
+	if j.Reason == core.NoNode.String() {
+		if advice := exclude.Advice(j.Detail); advice != "" {
+			return advice
+		}
+	}
+	return reasonOf(j.Reason).Change
 }

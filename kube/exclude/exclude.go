@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/internal/spelling"
@@ -23,9 +24,9 @@ const most = 4
 // disk=ssd; 4 have fewer than 8 GPUs". It is empty if there are no nodes, or no condition excludes any.
 func Nodes(r *core.Request, nodes iter.Seq[*core.Node]) string {
 	n, excluded := 0, map[string]int{}
-	seen := known{keys: map[string]bool{}, values: map[string]map[string]bool{}, models: map[string]bool{}}
-	for i := range r.Selector {
-		seen.values[r.Selector[i].Key] = map[string]bool{}
+	seen := known{keys: map[string]bool{}, values: map[string]map[string]bool{}, models: map[string]bool{}, amounts: map[string]bool{}}
+	for q := range selectors(r) {
+		seen.values[q.Key] = map[string]bool{}
 	}
 	for node := range nodes {
 		n++
@@ -45,6 +46,35 @@ func Nodes(r *core.Request, nodes iter.Seq[*core.Node]) string {
 		out = append(out, fmt.Sprint(excluded[why], " ", why))
 	}
 	return fmt.Sprintf("of %d nodes, %s%s", n, strings.Join(out, "; "), seen.meant(r))
+}
+
+// Advice says what has to change for a job that waits with a message that [Nodes] has written a part of: not smaller pods where a name is
+// wrong, or where no node has what it asks for. It is empty if amounts are too large, or nothing is known.
+func Advice(message string) string {
+	_, list, found := strings.Cut(message, "of ")
+	for ; found; _, list, found = strings.Cut(list, "of ") {
+		total, rest, ok := strings.Cut(list, " nodes, ")
+		if _, err := strconv.Atoi(total); ok && err == nil {
+			return advice(total+" ", rest)
+		}
+	}
+	return ""
+}
+
+func advice(all, list string) string {
+	if strings.Contains(list, ": did you mean ") {
+		return "What is misspelt must be corrected, as the reason says. Waiting does not help."
+	}
+	for part := range strings.SplitSeq(list, "; ") {
+		switch why, ofAll := strings.CutPrefix(part, all); {
+		case !ofAll || strings.HasPrefix(why, "have fewer ") || strings.HasPrefix(why, "have less "):
+		case strings.HasPrefix(why, "take no pods"):
+			return "Nodes must take pods again: all are cordoned."
+		default:
+			return "What excludes all nodes must be corrected, as the reason says, or nodes that have it must be added. Waiting does not help."
+		}
+	}
+	return ""
 }
 
 // reasons lists the conditions of a request that a node does not meet.
@@ -121,10 +151,23 @@ func words(r *core.Requirement) string {
 	return r.Key
 }
 
+// selectors are all that a request asks of labels.
+func selectors(r *core.Request) iter.Seq[*core.Requirement] {
+	return func(yield func(*core.Requirement) bool) {
+		for _, all := range append([][]core.Requirement{r.Selector}, r.AnyOf...) {
+			for i := range all {
+				if !yield(&all[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // known is what nodes have, for those who misspelt it.
 type known struct {
-	keys, models map[string]bool
-	values       map[string]map[string]bool // of the labels that the pod names
+	keys, models, amounts map[string]bool
+	values                map[string]map[string]bool // of the labels that the pod names
 }
 
 func (k *known) add(n *core.Node) {
@@ -135,11 +178,14 @@ func (k *known) add(n *core.Node) {
 		}
 	}
 	if n.GPUs > 0 {
-		k.models[n.Model] = true
+		k.models[n.Model], k.amounts[v1alpha1.GPUResource] = true, true
+	}
+	for _, a := range n.Others {
+		k.amounts[a.Name] = true
 	}
 }
 
-// meant suggests labels, values and models that exist in the place of those of a request that do not.
+// meant suggests labels, values, models and resources that exist in the place of those of a request that do not.
 func (k *known) meant(r *core.Request) string {
 	var out strings.Builder
 	suggest := func(written string, among map[string]bool) {
@@ -147,8 +193,8 @@ func (k *known) meant(r *core.Request) string {
 			out.WriteString("; " + written + ": did you mean " + meant + "?")
 		}
 	}
-	for i := range r.Selector {
-		switch q := &r.Selector[i]; {
+	for q := range selectors(r) {
+		switch {
 		case q.Op != cluster.In && q.Op != cluster.Exists:
 		case !k.keys[q.Key]:
 			suggest(q.Key, k.keys)
@@ -160,6 +206,9 @@ func (k *known) meant(r *core.Request) string {
 	}
 	for _, m := range r.Models {
 		suggest(m, k.models)
+	}
+	for _, a := range r.Others {
+		suggest(a.Name, k.amounts)
 	}
 	return out.String()
 }

@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/muster-sched/muster/internal/spelling"
 	"github.com/muster-sched/muster/kube/settings"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -48,6 +49,9 @@ func (t *Tables) Unranked(g *Group, p *Pod, a *translate.Attributes, queue strin
 			there := "no PriorityClass exists"
 			if names := t.Priorities.Names(); len(names) > 0 {
 				there = "expected one of " + strings.Join(names, ", ")
+				if meant := spelling.Nearest(class, names); meant != "" {
+					there += "; did you mean " + meant + "?"
+				}
 			}
 			return ReasonPriorityClassNotFound, fmt.Sprintf("PriorityClass %s does not exist: %s", class, there)
 		}
