@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-sched/muster/kube/tables"
@@ -105,16 +106,42 @@ func (c *Client) notCreated(ctx context.Context, namespace string, byGroup map[t
 			}
 		}
 	})
-	if optional(err) {
-		return nil
-	}
-	if err != nil {
+	if err != nil && !optional(err) {
 		return c.say("list events", err)
 	}
+	lacks := map[string]string{} // PriorityClasses that were looked for
 	for _, j := range list {
-		if w := why[j.Namespace+"/"+j.group.Name]; w.text != "" && !w.at.Before(j.Created) {
+		w := why[j.Namespace+"/"+j.group.Name]
+		if w.at.Before(j.Created) {
+			w.text = ""
+		}
+		if w.text == "" {
+			// Where the Job has a PodGroup made before its pods, and the API refuses that, no event says so.
+			if _, ok := lacks[j.class]; !ok {
+				if lacks[j.class], err = c.lacksClass(ctx, j.class); err != nil {
+					return err
+				}
+			}
+			w.text = lacks[j.class]
+		}
+		if w.text != "" {
 			j.Reason, j.Code, j.Detail = NotCreated, reasonOf(NotCreated).Code, "its Job cannot create pods: "+w.text
 		}
 	}
 	return nil
+}
+
+// lacksClass says that a PriorityClass does not exist; empty if it does, if none is named, or if the user may not know.
+func (c *Client) lacksClass(ctx context.Context, name string) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	_, err := c.kube.SchedulingV1().PriorityClasses().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return "PriorityClass " + name + " does not exist", nil
+	case optional(err):
+		return "", nil
+	}
+	return "", c.say("get PriorityClasses", err)
 }

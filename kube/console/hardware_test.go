@@ -108,6 +108,21 @@ kind: Job
 metadata: {name: b, namespace: team, creationTimestamp: ago(1h)}
 spec: {parallelism: 1, template: {spec: {schedulerName: muster}}}
 ---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: c, namespace: team, creationTimestamp: ago(1h)}
+spec: {parallelism: 1, template: {spec: {schedulerName: muster, priorityClassName: none}}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: d, namespace: team, creationTimestamp: ago(1h)}
+spec: {parallelism: 1, template: {spec: {schedulerName: muster, priorityClassName: some}}}
+---
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: some}
+value: 3
+---
 apiVersion: v1
 kind: Event
 metadata: {name: e1, namespace: team}
@@ -116,7 +131,8 @@ reason: FailedCreate
 message: 'Error creating: pods "a-x" is forbidden: no PriorityClass with name none was found'
 lastTimestamp: ago(1m)
 `)
-	if len(got) != 2 || !strings.HasSuffix(got[0], "(BadConstraints: NotCreated)") || !strings.HasSuffix(got[1], "(Dependency: Collecting)") {
+	if len(got) != 4 || !strings.HasSuffix(got[0], "(BadConstraints: NotCreated)") || !strings.HasSuffix(got[1], "(Dependency: Collecting)") ||
+		!strings.HasSuffix(got[2], "(BadConstraints: NotCreated)") || !strings.HasSuffix(got[3], "(Dependency: Collecting)") {
 		t.Errorf("got %q", got)
 	}
 }

@@ -92,7 +92,7 @@ func podless(id translate.Group, o *batchv1.Job, namespaceQueues map[string]stri
 	j := &Job{
 		ID: id.String(), Group: id.String(), Namespace: o.Namespace,
 		Queue: cmp.Or(a.Queue, namespaceQueues[o.Namespace], queues.Default), Kind: a.Kind.String(), Class: a.Class.String(),
-		State: state, Reason: reason, Code: reasonOf(reason).Code, Detail: detail, Gang: a.Minimum(), Created: o.CreationTimestamp.Time, group: id,
+		State: state, Reason: reason, Code: reasonOf(reason).Code, Detail: detail, Gang: a.Minimum(), Created: o.CreationTimestamp.Time, group: id, class: o.Spec.Template.Spec.PriorityClassName,
 		Tasks: []Task{}, Nodes: []string{},
 	}
 	pods := int32(1)
