@@ -78,12 +78,15 @@ func (r *Reporter) Explain(e Engine, n int) []act.Report {
 		slices.SortFunc(r.asking, func(a, b *tables.Group) int { return a.Created.Compare(b.Created) })
 	}
 	var out []act.Report
-	for ; n > 0 && len(r.asking) > 0; n-- {
+	for n > 0 && len(r.asking) > 0 {
 		g := r.asking[0]
-		r.asking = r.asking[1:]
-		if r.Reportable(g) {
-			out = append(out, r.Report(e, g)...)
+		r.asking[0], r.asking = nil, r.asking[1:]
+		if !r.Reportable(g) {
+			delete(r.Waiters, g)
+			continue
 		}
+		out = append(out, r.Report(e, g)...)
+		n--
 	}
 	return out
 }
