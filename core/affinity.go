@@ -122,10 +122,7 @@ func (j *job) meets(other *Task) bool {
 func (a *affinities) addTerms(j *job, u *place.Unit) {
 	for t := range u.Tasks {
 		u.Tasks[t].Terms = a.terms(j, t)
-		u.Tasks[t].Asked = a.placer.Shape(&j.Tasks[t].Request)
-		if j.borrowsDevices() {
-			u.Tasks[t].Asked = a.placer.ShapeOnLent(&j.Tasks[t].Request)
-		}
+		u.Tasks[t].Asked = a.asked(j, t)
 	}
 	if !u.Whole || len(u.Tasks) == 1 {
 		return
@@ -148,12 +145,32 @@ func (a *affinities) addTerms(j *job, u *place.Unit) {
 	}
 }
 
+// asked compiles what pods of a task request, whatever others of the job have that run.
+func (a *affinities) asked(j *job, t int) *place.Shape {
+	r, c := &j.Tasks[t].Request, j.class
+	switch {
+	case j.borrowsDevices():
+		return a.placer.ShapeOnLent(r)
+	case c == nil || c.epoch != a.state.Epoch() || len(c.shapes) != len(j.Tasks):
+		return a.placer.Shape(r)
+	case len(c.asked) != len(c.shapes):
+		c.asked = make([]*place.Shape, len(c.shapes))
+	}
+	if c.asked[t] == nil {
+		c.asked[t] = a.placer.Shape(r)
+	}
+	return c.asked[t]
+}
+
 // terms compiles the affinities of a task, and the anti-affinities of others from it. Replicas
 // that keep apart from each other all carry the label and have the term: then the term says as
 // much as the mark does, and the mark is left out.
 func (a *affinities) terms(j *job, t int) []place.Term {
 	task := &j.Tasks[t]
-	var out []place.Term
+	if len(task.Affinity) == 0 && len(a.repelled) == 0 {
+		return nil
+	}
+	out := make([]place.Term, 0, len(task.Affinity))
 	for _, o := range task.Affinity {
 		out = append(out, place.Term{Term: o, Level: a.level(&o), Own: slices.Contains(task.Labels, o.Label)})
 	}

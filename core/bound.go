@@ -82,7 +82,7 @@ func (us *units) boundIn(q *quota.Queue, lacks func(room func(model string) Mill
 // lacks returns [candidate.lacks] for a waiting job.
 func (us *units) lacks(j *job) func(room func(model string) Milli) bool {
 	if bounded, _ := j.queue.Bounded(); !bounded {
-		if p, ok := j.class.simple(); ok {
+		if p, ok := j.class.quotaNeed(); ok {
 			return func(room func(string) Milli) bool { return room(p.model) < p.gpu }
 		}
 	}

@@ -20,6 +20,9 @@ type Config struct {
 	// Levels names the topology levels, widest first; the last is the leaf
 	// group. "node" and "hbd" are not among them: they always exist.
 	Levels []string
+	// Crowd is how many kinds of jobs a user may have waiting in a queue before a pass tries again a part of them only, and the
+	// next passes the rest, in turn; 0 stands for [DefaultCrowd]. Event logs do not have it: tests set it.
+	Crowd int
 }
 
 // Engine is the scheduler's state and its rules. It starts empty and learns only from events.
@@ -115,6 +118,9 @@ func New(c Config) (*Engine, error) {
 	e.longTerm = newLongTerm(e)
 	e.turns.Engine = e
 	e.waiting = newWaiting(c.Policy.Queueing.Mode == StrictFIFO, e.units.classOf, &e.longTerm, &e.turns)
+	if c.Crowd > 0 {
+		e.waiting.rounds.crowd = c.Crowd
+	}
 	for i := range c.Policy.Mix {
 		e.placer.Mix.Observe(&c.Policy.Mix[i].Request, c.Policy.Mix[i].Pods)
 	}

@@ -297,9 +297,9 @@ func (q *Inquiry) whyNotStarted(j *job) (Reason, string) {
 		return HeldBack, fmt.Sprintf("job %s is first and does not fit; under StrictFIFO no job overtakes it", first.Name)
 	}
 	if j.class.state == classStuck && u.Whole && len(u.Tasks) > 1 {
-		return Resources, "its tasks fit separately but not together; the next attempt is when resources are freed"
+		return Resources, "its tasks fit separately but not together; " + j.nextAttempt()
 	}
-	return Resources, "it fits by count; the next attempt is when resources are freed"
+	return Resources, "it fits by count; " + j.nextAttempt()
 }
 
 // onePossible reduces a unit that starts pod by pod to the first of its pods that an empty

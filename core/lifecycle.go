@@ -242,7 +242,7 @@ func (e *Engine) end(name string) error {
 	if err != nil {
 		return err
 	}
-	e.waiting.dequeue(j)
+	e.waiting.withdraw(j)
 	e.longTerm.ended(j)
 	e.nominations.denominate(j)
 	e.nominations.passOn(j)

@@ -374,7 +374,7 @@ func (pl *planner) again(j *job, now Time, kind attemptKind) (attempt, bool) {
 		pl.shares.divide()
 		a.gains = pl.shares.gains(j.queue)
 		pl.units.compile(j.class)
-		if p, ok := j.class.simple(); ok {
+		if p, ok := j.class.quotaNeed(); ok {
 			a.owed = p.gpu <= j.queue.ClaimRoom(p.model, j.queue)
 		} else {
 			a.owed = !pl.units.prepare(j).lacks(func(m string) Milli { return j.queue.ClaimRoom(m, j.queue) })

@@ -131,7 +131,7 @@ func (e *Engine) restart(j *job) {
 // waiting pod of its task, if there is one: victims leave for it, and the job needs it as much
 // as before. A gang that has not started needs its place; without, it gives up all of them.
 func (e *Engine) withdraw(now Time, j *job, i int) {
-	e.waiting.dequeue(j)
+	e.waiting.withdraw(j)
 	p := &j.pods[i]
 	if p.state != podWaiting {
 		n := j.nomination

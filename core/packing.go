@@ -340,8 +340,7 @@ func (ps *pass) newHosts() bool {
 	some := false
 	for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
 		if c := ps.waiting.idle[i].class; c.state == classStuck && ps.packs.any(c.head()) {
-			ps.waiting.setClass(c, classActive)
-			some = true
+			some = ps.waiting.retry(c) || some
 		}
 	}
 	return some

@@ -18,8 +18,12 @@ type class struct {
 	state  classState
 	at     [4]int // places in the active, the ready and the borrowers' heap and in its line, -1 when in none
 	idle   int    // place in waiting.idle, -1 when it is active
-	bound  bound  // of the first job, while it is among the borrowers
-	filed  []filing
+	// While it is idle: whose it is, and when its turn is; see rounds.go. hasTurn says that it is active as its turn has come.
+	by *submitter
+	roundTurn
+	hasTurn bool
+	bound   bound // of the first job, while it is among the borrowers
+	filed   []filing
 	// While it is in a line: which one, whose jobs these are, and what that user holds. See turns.go.
 	line *line
 	user *user
@@ -30,6 +34,7 @@ type class struct {
 	attempts [attemptKinds]*attempt
 
 	shapes []*place.Shape // by task
+	asked  []*place.Shape // by task, those that were compiled: see affinities.asked
 	epoch  uint64         // of the state, when the shapes were compiled
 	pools  uint64         // pools its pods may use, a bit each (modulo 64)
 	models []int          // the numbers of their models
@@ -54,6 +59,7 @@ const (
 	classOverrun                    // its queue has no quota left
 	classRejected                   // does not fit even an empty cluster
 	classBounded                    // its queue or user runs as much as it may
+	classUntried                    // waits for its first turn
 )
 
 // waiting is the jobs that wait, by class.
@@ -77,6 +83,7 @@ type waiting struct {
 	// stuck are the classes that found no room, the same way, by the number of each GPU model
 	// that they may use; nothing for models on which no class was stuck yet.
 	stuck  []heap[*class]
+	rounds rounds
 	turn   turnOf      // of the class that the pass tries, or tried last
 	idle   []idleClass // not to be tried for now, in no order
 	count  int         // classes that have jobs
@@ -86,6 +93,7 @@ type waiting struct {
 
 func newWaiting(strict bool, classOf func(*job) classID, served *longTerm, turns *turns) waiting {
 	w := waiting{strict: strict, classOf: classOf, served: served, turns: turns, classes: map[classID]*class{}}
+	w.rounds = rounds{crowd: DefaultCrowd, submitters: map[submitterID]*submitter{}}
 	headFirst, nearerFirst := headFirst, nearerFirst
 	if served.ledger != nil {
 		headFirst = func(a, b *class) bool { return served.before(a.head(), b.head()) }
@@ -264,6 +272,16 @@ func (w *waiting) dequeue(j *job) {
 	}
 }
 
+// withdraw is dequeue for a job that may not come back. If it has never run, its class is not kept for alike ones: what a user
+// creates and deletes, each with an affinity of its own, would be kept.
+func (w *waiting) withdraw(j *job) {
+	c := j.class
+	w.dequeue(j)
+	if c != nil && len(c.jobs.items) == 0 && j.count[podRunning]+j.count[podLeaving]+j.count[podDone] == 0 {
+		delete(w.classes, c.id)
+	}
+}
+
 // reclassify files those of the jobs that wait again: what decides whether they can start has
 // changed.
 func (w *waiting) reclassify(jobs []*job, now Time) {
@@ -280,7 +298,7 @@ func (w *waiting) reclassify(jobs []*job, now Time) {
 func (w *waiting) tryAgain(matters func(Term) bool) {
 	for i := len(w.idle) - 1; i >= 0; i-- {
 		if c := w.idle[i].class; (c.state == classStuck || c.state == classOverrun) && c.head().requires(matters) {
-			w.setClass(c, classActive)
+			w.retry(c)
 		}
 	}
 }
@@ -365,7 +383,7 @@ func jobMoved(j *job, at int) { j.at = int32(at) }
 // setClass files a class by what is known about it.
 func (w *waiting) setClass(c *class, s classState) {
 	w.unlist(c)
-	c.state = s
+	c.state, c.hasTurn = s, false
 	if w.strict && (s == classActive || s == classStuck) {
 		w.ready.push(c)
 	}
@@ -385,6 +403,7 @@ func (w *waiting) setClass(c *class, s classState) {
 	if s != classActive {
 		c.idle = len(w.idle)
 		w.idle = append(w.idle, idleClass{class: c, state: s, first: c.first})
+		w.rounds.count(c)
 	}
 }
 
@@ -423,6 +442,10 @@ func (w *waiting) unlist(c *class) {
 		w.idle[c.idle].class.idle = c.idle
 		w.idle[last] = idleClass{}
 		w.idle = w.idle[:last]
+		if cap(w.idle) > 1024 && last < cap(w.idle)/8 {
+			w.idle = slices.Clone(w.idle) // each place takes a quarter of a KiB
+		}
+		w.rounds.uncount(c)
 	}
 	c.idle = -1
 }

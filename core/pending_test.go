@@ -19,6 +19,7 @@ func TestWaitingIsFiledByState(t *testing.T) {
 		e.turns.Engine = e
 		e.waiting = newWaiting(rapid.Bool().Draw(t, "strict"), func(j *job) classID { return classID{pods: kind[j], user: j.User} }, &e.longTerm, &e.turns)
 		w := &e.waiting
+		w.rounds.crowd = rapid.IntRange(1, 3).Draw(t, "crowd")
 		q := quota.NewLedger()
 		if err := q.Set(quota.QueueSpec{Name: "q", Weight: 1, FairUsers: rapid.Bool().Draw(t, "fair")}); err != nil {
 			t.Fatal(err)
@@ -27,8 +28,9 @@ func TestWaitingIsFiledByState(t *testing.T) {
 		now := Time(0)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			now += Second
+			w.rounds.pass++
 			pick := func() *job { return jobs[rapid.IntRange(0, len(jobs)-1).Draw(t, "job")] }
-			switch step := rapid.IntRange(0, 6).Draw(t, "step"); {
+			switch step := rapid.IntRange(0, 7).Draw(t, "step"); {
 			case step == 0 || len(jobs) == 0:
 				j := waitingJob(uint64(len(jobs)+1), int32(rapid.IntRange(0, 2).Draw(t, "priority")))
 				j.queue, _ = q.Lookup("q")
@@ -61,6 +63,10 @@ func TestWaitingIsFiledByState(t *testing.T) {
 				} else if p.state == podRunning {
 					e.turns.place(j, p, -1)
 					j.set(p, podWaiting)
+				}
+			case step == 6:
+				for c := range w.rounds.next(headFirst) {
+					w.setClass(c, classActive)
 				}
 			default:
 				w.tryAgain(func(Term) bool { return true })
@@ -111,6 +117,7 @@ func checkFiles(t *rapid.T, w *waiting) {
 		}
 		first(t, c.jobs.items, jobBefore)
 	}
+	checkRounds(t, w)
 	for _, l := range w.turns.lines {
 		first(t, l.next.items, w.turns.turnBefore)
 		if c := l.next.items; len(c) > 0 && c[0].held != c[0].user.held {
@@ -123,6 +130,44 @@ func checkFiles(t *rapid.T, w *waiting) {
 	}
 	first(t, w.borrowers.items, nearerFirst)
 	first(t, w.paused.items, w.paused.less)
+}
+
+// checkRounds checks that the idle classes of each user are counted, and that those that are due are in one round, once.
+func checkRounds(t *rapid.T, w *waiting) {
+	idle, due, crowds := map[submitterID]int{}, map[*class]int{}, 0
+	for i := range w.idle {
+		idle[w.idle[i].class.by.id]++
+	}
+	for id, by := range w.rounds.submitters {
+		if by.idle != idle[id] || by.idle == 0 {
+			t.Fatalf("%d idle classes of %s are counted, there are %d", by.idle, id.user, idle[id])
+		}
+		if by.idle > w.rounds.crowd {
+			crowds++
+		}
+		n := 0
+		for _, c := range slices.Concat(by.round[by.from:], by.next) {
+			if c != nil {
+				due[c]++
+				n++
+			}
+		}
+		if n != by.due || by.due > 0 && !slices.Contains(w.rounds.turns, by) {
+			t.Fatalf("%d classes of %s are due, counted are %d", n, id.user, by.due)
+		}
+	}
+	if len(idle) != len(w.rounds.submitters) || crowds != w.rounds.crowds {
+		t.Fatalf("%d users are known, of %d; %d are said to be many, of %d", len(w.rounds.submitters), len(idle), w.rounds.crowds, crowds)
+	}
+	for _, c := range w.classes {
+		want := 0
+		if c.due {
+			want = 1
+		}
+		if due[c] != want || c.due && c.idle < 0 {
+			t.Fatalf("class %d is in rounds %d times, want %d", c.id.pods, due[c], want)
+		}
+	}
 }
 
 // first checks that no item of a heap comes before the one on top.

@@ -17,6 +17,7 @@ import (
 func (e *Engine) Decide(now Time) []Decision {
 	e.now, e.working = now, ""
 	e.out, e.places, e.wakes.next = e.out[:0], e.places[:0], Never
+	e.waiting.rounds.pass++
 	e.expected.advance(now)
 	e.longTerm.advance(now)
 	ps := pass{Engine: e, now: now}
@@ -59,6 +60,7 @@ func (e *Engine) Decide(now Time) []Decision {
 	e.nominations.fulfil(now)
 	e.longTerm.begin()
 	ps.reactivate()
+	ps.takeTurns()
 	e.changes.begin()
 
 	// 4. Jobs start or make plans, in order. They do again as long as a start has pushed others
@@ -78,6 +80,9 @@ func (e *Engine) Decide(now Time) []Decision {
 	e.defragmenter.run(now)
 
 	// 6. The next call without an event.
+	if len(e.waiting.rounds.turns) > 0 {
+		e.wakes.at(now, cluster.Plus(now, roundPause))
+	}
 	e.wakes.at(now, e.wakes.retry)
 	if e.wakes.next < e.wakes.pending {
 		e.wakes.pending = e.wakes.next
@@ -120,6 +125,9 @@ func (ps *pass) mayEvictMore() bool {
 			continue
 		}
 		c := ic.class
+		if c.due || ps.takesTurn(c) {
+			continue
+		}
 		if _, worth := ps.planner.again(c.head(), ps.now, forAny); !worth {
 			continue
 		}
@@ -144,8 +152,7 @@ func (ps *pass) lessReserved() bool {
 	some := false
 	for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
 		if c := ps.waiting.idle[i].class; c.state == classStuck && c.pools&taken != 0 && c.head().GPUs() == 0 {
-			ps.waiting.setClass(c, classActive)
-			some = true
+			some = ps.waiting.retry(c) || some
 		}
 	}
 	return some
@@ -195,7 +202,7 @@ func (ps *pass) reactivate() {
 	if ps.changes.bounds {
 		for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
 			if c := ps.waiting.idle[i].class; c.state == classBounded || c.state == classStuck && c.trimmed {
-				ps.waiting.setClass(c, classActive)
+				ps.waiting.retry(c)
 			}
 		}
 	}
@@ -208,6 +215,9 @@ func (ps *pass) reactivate() {
 		waves := !ps.waiting.strict && !ps.policy.CountsGPUTime() // else the order is another one
 		for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
 			c := &ps.waiting.idle[i]
+			if ps.waiting.rounds.crowds > 0 && c.class.due && !ps.waiting.strict {
+				continue
+			}
 			switch found := ps.look(c); {
 			case found == fits && waves && !c.queue.FairUsers:
 				c.awake, ps.awake.some = true, true
@@ -247,11 +257,17 @@ func (ps *pass) freedOn(model int) bool {
 
 // reactivateOne files a class to be tried again if it could use what was freed.
 func (ps *pass) reactivateOne(c *class) {
+	if c.due && !ps.waiting.strict {
+		return
+	}
 	roomFreed := c.pools&ps.changes.pools != 0
 	// Most are hopeless. What they need is compiled for other nodes if those have changed, the first job may be another one by now
 	// under [LongTermFairness], and a job that is put off holds up no others.
 	waits := c.state == classStuck || c.state == classOverrun
 	if waits && !ps.changes.nodes && c.moving == 0 && ps.expected.slot == 0 && ps.settle(c, c.head()) {
+		return
+	}
+	if waits && (ps.changes.quota || ps.changes.nodes || roomFreed) && ps.takesTurn(c) {
 		return
 	}
 	switch c.state {
@@ -274,7 +290,7 @@ func (ps *pass) reactivateOne(c *class) {
 		}
 	case classRejected:
 		if ps.changes.nodes {
-			ps.waiting.setClass(c, classActive)
+			ps.waiting.retry(c)
 		}
 	}
 }
@@ -300,15 +316,24 @@ func (ps *pass) inOrder() {
 	helped := ps.policy.Queueing.Mode != Backfill || ps.policy.CountsGPUTime()
 	for {
 		c, b := ps.nextOf(&ps.waiting.active)
+		if c == nil && ps.takeTurns() {
+			continue
+		}
 		if c == nil {
 			break
+		}
+		if ps.waitsForTurn(c) {
+			continue
 		}
 		if ps.units.compile(c); !helped && ps.waiting.overtakes(c.head()) {
 			helped = true
 			ps.preemptForHeads()
 			continue
 		}
-		ps.try(c, c.head(), b)
+		had := c.hasTurn
+		if !ps.try(c, c.head(), b) {
+			ps.waiting.rounds.tried(c, had)
+		}
 	}
 	if ps.policy.Queueing.Mode == Backfill {
 		ps.preemptForHeads()

@@ -15,8 +15,16 @@ type simpleNeed struct {
 
 // simple returns what the first job of a class needs, false if that cannot be said so simply.
 func (c *class) simple() (simpleNeed, bool) {
+	if c.id.more != "" {
+		return simpleNeed{}, false
+	}
+	return c.quotaNeed()
+}
+
+// quotaNeed returns what counts against the quota of the first job's queue when it starts, false if that cannot be said so simply.
+func (c *class) quotaNeed() (simpleNeed, bool) {
 	j := c.head()
-	if c.id.more != "" || c.id.gpu <= 0 || len(c.shapes) != 1 || len(c.shapes[0].Models()) != 1 || len(j.queue.Limits()) > 0 {
+	if c.id.gpu <= 0 || len(c.shapes) != 1 || len(c.shapes[0].Models()) != 1 || len(j.queue.Limits()) > 0 {
 		return simpleNeed{}, false
 	}
 	pods := c.startsTogether()

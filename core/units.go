@@ -215,7 +215,7 @@ func (us *units) compile(c *class) {
 		return
 	}
 	j := c.head()
-	c.shapes, c.epoch, c.pools, c.models = c.shapes[:0], us.state.Epoch(), 0, c.models[:0]
+	c.shapes, c.asked, c.epoch, c.pools, c.models = c.shapes[:0], nil, us.state.Epoch(), 0, c.models[:0]
 	for t := range j.Tasks {
 		c.shapes = append(c.shapes, us.shape(j, us.request(j, t)))
 	}

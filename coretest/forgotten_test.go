@@ -39,7 +39,7 @@ func TestNoneForgotten(t *testing.T) {
 
 // settle lets evicted pods leave and moves end, until nothing more is decided.
 func (s *story) settle() {
-	for !s.Twin.Settled() || len(s.Decide()) > 0 {
+	for !s.Twin.Settled() || len(s.Decide()) > 0 || s.Engine.Due() > 0 {
 		for j, i, ok := s.somePod(moves); ok; j, i, ok = s.somePod(moves) {
 			s.Must(pick[core.Event](s, core.PodMoved{Job: j, Pod: i}, core.MoveFailed{Job: j, Pod: i}))
 			s.Decide()

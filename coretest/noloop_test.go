@@ -41,7 +41,7 @@ func inTurn(rt *rapid.T) core.Policy {
 // newHostile returns a small cluster whose queues own more, and less, than it
 // has.
 func newHostile(rt *rapid.T, p core.Policy) *story {
-	s := &story{World: NewWorld(rt, core.Config{Policy: p, Levels: testLevels}), rt: rt, quota: true}
+	s := &story{World: NewWorld(rt, core.Config{Policy: p, Levels: testLevels, Crowd: crowd(p)}), rt: rt, quota: true}
 	s.resources = s.chance(3)
 	for _, q := range queueNames {
 		s.setQueue(q)

@@ -645,9 +645,17 @@ func (s *story) found() {
 // newStory returns a world with queues and a few nodes.
 func newStory(rt *rapid.T) *story { return storyOf(rt, randomPolicy(rt)) }
 
+// crowd lets jobs take turns in a part of the stories: it follows from what was drawn for the policy.
+func crowd(p core.Policy) int {
+	if p.Requeue.Backoff != 0 {
+		return 2
+	}
+	return 0
+}
+
 // storyOf is newStory with a policy.
 func storyOf(rt *rapid.T, p core.Policy) *story {
-	c := core.Config{Policy: p, Levels: testLevels}
+	c := core.Config{Policy: p, Levels: testLevels, Crowd: crowd(p)}
 	c.Policy.Preempt.ProtectedQueues = rapid.SampledFrom([][]string{nil, nil, {"a", "b"}}).Draw(rt, "protected")
 	s := &story{World: NewWorld(rt, c), rt: rt}
 	s.quota, s.resources = s.chance(2), s.chance(3)

@@ -179,7 +179,7 @@ func (w *World) decide() []core.Decision {
 // after a pass, when no evictions are under way.
 func (w *World) CheckIdle() {
 	w.t.Helper()
-	if !w.Twin.Settled() {
+	if w.TakeTurns(); !w.Twin.Settled() {
 		return
 	}
 	strict := w.config.Policy.Queueing.Mode == core.StrictFIFO
@@ -208,6 +208,17 @@ func (w *World) CheckIdle() {
 		if strict && !w.Twin.limited() && x.Reason != core.MemberLost {
 			return
 		}
+	}
+}
+
+// TakeTurns makes passes until all jobs have had their turns: see [core.Config].Crowd.
+func (w *World) TakeTurns() {
+	w.t.Helper()
+	for passes := 0; w.Engine.Due() > 0; passes++ {
+		if passes > 1000 {
+			w.fail(fmt.Errorf("%d kinds of jobs are still to have their turns after %d passes", w.Engine.Due(), passes))
+		}
+		w.Decide()
 	}
 }
 
