@@ -49,8 +49,8 @@ type Ledger struct {
 	bounded int
 	// fairUsers counts the queues that are fair between users.
 	fairUsers int
-	// bookings counts the changes of what queues own, use or are owed.
-	bookings uint64
+	// bookings counts the changes of what queues own, use or are owed, settings those of what they own or are owed.
+	bookings, settings uint64
 }
 
 // Queue is a queue in the ledger: its description, its place in the tree, and what its
@@ -77,6 +77,7 @@ type Queue struct {
 	changed     uint64
 	governs     []*governed // see governed
 	recalled    recalled
+	booked      uint64            // counts the changes of own and pinned
 	owners      map[string]*Queue // see Owner
 	limits      []string          // see Limits
 	knowsLimits bool
@@ -177,6 +178,7 @@ func (l *Ledger) Set(spec QueueSpec) error {
 	}
 	l.divided, l.lent, l.lastDivision = nil, nil, nil
 	l.bookings++
+	l.settings++
 	q.QueueSpec, q.parent = spec, parent
 	l.bound(q, 1)
 	parent.adopt(q)
@@ -227,6 +229,7 @@ func (l *Ledger) LimitsGPUs() bool { return len(l.listed) > len(l.resources) }
 // Forget drops what is known of the use of a resource that no queue lists any more.
 func (l *Ledger) Forget(account string) {
 	l.bookings++
+	l.settings++
 	for _, q := range l.order {
 		q.own.forget(account)
 		delete(q.leaving, account)
@@ -301,6 +304,7 @@ func (l *Ledger) Remove(name string) error {
 func (l *Ledger) rebuild() {
 	l.divided, l.lent, l.unowned, l.lastDivision = nil, nil, nil, nil
 	l.bookings++
+	l.settings++
 	l.root.reset()
 	// 1. What the queues own and lend.
 	for model := range l.listed {
@@ -627,6 +631,7 @@ func (q *Queue) Add(model string, gpu Milli) {
 		return
 	}
 	q.ledger.bookings++
+	q.booked++
 	q.own.add(model, gpu)
 	q.count(model, gpu)
 	q.book(model, gpu)
@@ -673,6 +678,7 @@ func (q *Queue) Pin(model string, gpu Milli, why Pin) {
 		return
 	}
 	q.ledger.bookings++
+	q.booked++
 	q.pinned[why].add(model, gpu)
 	if why == Foreign {
 		q.ledger.divided = nil

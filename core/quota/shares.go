@@ -73,6 +73,7 @@ func (l *Ledger) Divide(capacity map[string]Milli) {
 	l.divided = maps.Clone(capacity)
 	l.divisions++
 	l.bookings++
+	l.settings++
 	d := division{unit: cluster.WholeGPU}
 	for _, model := range slices.Sorted(maps.Keys(capacity)) {
 		if _, ok := cluster.ResourceOf(model); !ok {
@@ -192,7 +193,7 @@ func (q *Queue) held(model string) Milli { return q.own.of(model) - q.pinned[For
 // OwedRoom returns how much more of a model the queue's own jobs may use until they have what they were
 // owed when [Ledger.Divide] was called last; negative if they have more.
 func (q *Queue) OwedRoom(model string) Milli {
-	return q.recall(model, owedRoom, func() Milli {
+	return q.recallOwn(model, owedRoom, func() Milli {
 		if !q.divides(model) {
 			return Unlimited
 		}
@@ -208,7 +209,7 @@ func (q *Queue) Claim(model string) Milli { return q.ownShare(model).Claim() }
 // [Queue.Claim], and each queue above, up to those below top, with all below it, has its own. It costs O(depth).
 func (q *Queue) ClaimRoom(model string, top *Queue) Milli {
 	if top == q {
-		return q.recall(model, claimRoom, func() Milli {
+		return q.recallOwn(model, claimRoom, func() Milli {
 			if !q.divides(model) {
 				return Unlimited
 			}

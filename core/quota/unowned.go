@@ -18,6 +18,7 @@ func (l *Ledger) LendUnowned(capacity map[string]Milli) (more bool) {
 	}
 	l.lent, l.divided, l.lastDivision = maps.Clone(capacity), nil, nil
 	l.bookings++
+	l.settings++
 	unowned := make(map[string]Milli, len(l.root.accounts))
 	for name, a := range l.root.accounts {
 		left := capacity[name]
