@@ -21,7 +21,7 @@ func (c candidate) overrun() bool { return c.queue.Limited() && c.lacks(c.room) 
 // lacks reports whether the job needs more quota than is left; room returns how much is left
 // of a model or resource.
 func (c candidate) lacks(room func(model string) Milli) bool {
-	return c.lacksAlone(room) || c.unit.Whole && len(c.unit.Tasks) > 1 && c.lackTogether(room)
+	return c.lacksAlone(room) || c.unit.Whole && (len(c.unit.Tasks) > 1 || c.unit.Tasks[0].Mixed) && c.lackTogether(room)
 }
 
 // lacksAlone is lacks for each task by itself.
@@ -79,8 +79,7 @@ func (c candidate) shortSomewhere(room func(model string) Milli) bool {
 }
 
 // lackTogether is lacks for the tasks of a gang together, which may count against the same
-// accounts: two tasks of 4 GPUs each, on A and on B, lack quota where "*" has 6. Tasks that
-// accept one model are booked on it; each of the others is checked against what those leave.
+// accounts: two tasks of 4 GPUs each, on A and on B, lack quota where "*" has 6.
 func (c candidate) lackTogether(room func(model string) Milli) bool {
 	for _, r := range c.queue.Limits() {
 		takes := Milli(0)
@@ -92,29 +91,7 @@ func (c candidate) lackTogether(room func(model string) Milli) bool {
 			return true
 		}
 	}
-	book := func(by Milli) {
-		for t := range c.unit.Tasks {
-			task := &c.unit.Tasks[t]
-			if m := task.Models(); len(m) == 1 {
-				c.book(m[0], by*Milli(len(task.Pods))*task.GPU())
-			}
-		}
-	}
-	book(1)
-	short := false
-	for t := range c.unit.Tasks {
-		task := &c.unit.Tasks[t]
-		if len(task.Pods) == 0 || task.GPU() == 0 {
-			continue
-		}
-		if m := task.Models(); len(m) == 1 {
-			short = short || room(m[0]) < 0
-		} else {
-			short = short || task.Allowed(room) < len(task.Pods)
-		}
-	}
-	book(-1)
-	return short
+	return !c.divides(room)
 }
 
 // mayBorrow reports whether a job that found no room within a bound may find some beyond it: on a
