@@ -12,6 +12,9 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -301,7 +304,7 @@ func TestPodIsRestricted(t *testing.T) {
 	}
 }
 
-// Each Service, budget and monitor selects the scheduler's pods.
+// The Service, the budget and the network policy select the scheduler's pods.
 func TestSelectorsMatch(t *testing.T) {
 	all := renderObjects(t, nil)
 	d := find[*appsv1.Deployment](t, all, "muster-scheduler")
@@ -309,11 +312,48 @@ func TestSelectorsMatch(t *testing.T) {
 	if s := find[*corev1.Service](t, all, "muster-metrics"); !labels.SelectorFromSet(s.Spec.Selector).Matches(pod) {
 		t.Errorf("the Service selects %v, pods have %v", s.Spec.Selector, pod)
 	}
+	selects := func(what string, selector *metav1.LabelSelector) {
+		t.Helper()
+		if s, err := metav1.LabelSelectorAsSelector(selector); err != nil || s.Empty() || !s.Matches(pod) {
+			t.Errorf("%s: %v, and pods have %v", what, selector, pod)
+		}
+	}
+	budget := find[*policyv1.PodDisruptionBudget](t, all, "muster-scheduler").Spec
+	selects("the budget", budget.Selector)
+	if budget.MaxUnavailable.IntValue() != 1 {
+		t.Errorf("the budget lets %v go", budget.MaxUnavailable)
+	}
+	network := find[*networkingv1.NetworkPolicy](t, all, "muster-scheduler").Spec
+	selects("the network policy", &network.PodSelector)
+	if p := network.Ingress; len(p) != 1 || len(p[0].Ports) != 1 || p[0].Ports[0].Port.StrVal != "metrics" || !slices.Equal(network.PolicyTypes, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}) {
+		t.Errorf("the network policy lets in %+v", network)
+	}
 	for _, c := range d.Spec.Template.Spec.TopologySpreadConstraints {
 		s, err := metav1.LabelSelectorAsSelector(c.LabelSelector)
 		if err != nil || !s.Matches(pod) {
 			t.Errorf("pods are spread by %v, and have %v", c.LabelSelector, pod)
 		}
+	}
+}
+
+// The scheduler's memory is bounded, and its requests do not share a queue with those of others; renewals of its leases not even with its
+// other requests.
+func TestSchedulerHasAShare(t *testing.T) {
+	all := renderObjects(t, nil)
+	c := find[*appsv1.Deployment](t, all, "muster-scheduler").Spec.Template.Spec.Containers[0].Resources
+	if c.Limits.Memory().IsZero() || c.Requests.Cpu().IsZero() || c.Requests.Memory().IsZero() {
+		t.Errorf("its resources are %+v", c)
+	}
+	leases, others := find[*flowcontrolv1.FlowSchema](t, all, "muster-leases").Spec, find[*flowcontrolv1.FlowSchema](t, all, "muster-scheduler").Spec
+	for _, s := range []flowcontrolv1.FlowSchemaSpec{leases, others} {
+		find[*flowcontrolv1.PriorityLevelConfiguration](t, all, s.PriorityLevelConfiguration.Name)
+		if of := s.Rules[0].Subjects; len(of) != 1 || of[0].ServiceAccount == nil || of[0].ServiceAccount.Name != "muster" {
+			t.Errorf("the requests of %+v", of)
+		}
+	}
+	if leases.MatchingPrecedence >= others.MatchingPrecedence || leases.PriorityLevelConfiguration.Name == others.PriorityLevelConfiguration.Name ||
+		!slices.Equal(leases.Rules[0].ResourceRules[0].Resources, []string{"leases"}) {
+		t.Errorf("leases: %+v; others: %+v", leases, others)
 	}
 }
 
