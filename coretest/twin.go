@@ -74,7 +74,9 @@ type Twin struct {
 	// Tries is how many places of a pod are tried for one gang that waits; 1000 if it is 0.
 	Tries    int
 	Searches Searches
-	nominal  bool // only what is within nominal quota is allowed: see heldUp
+	// nominal says that only what is within nominal quota is allowed, perhaps that what may be allowed is, for all that is
+	// known here: see heldUp.
+	nominal, perhaps bool
 }
 
 // node is a node and its state.

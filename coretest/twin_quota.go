@@ -343,7 +343,8 @@ func (w *Twin) allows(more []extra) bool {
 		return true
 	}
 	now := w.usages()
-	return !slices.ContainsFunc(more, func(x extra) bool { return w.cut(x.queue, x.model, now) }) && w.withinQuota(now, more...) == nil &&
+	cut := func(x extra) bool { return !w.perhaps && w.cut(x.queue, x.model, now) }
+	return !slices.ContainsFunc(more, cut) && w.withinQuota(now, more...) == nil &&
 		(!w.nominal || w.withinOwn(more))
 }
 
@@ -472,7 +473,7 @@ func (w *Twin) allowsJob(j *job, t *core.Task, model string) bool {
 	if !w.allows(more) || !w.boundsAllow(j, t.GPU) {
 		return false
 	}
-	return !w.pinned(j) || len(more) == 0 || w.pinnedRoom(j.Queue, more, more, true) == nil
+	return !w.pinned(j) || len(more) == 0 || w.pinnedRoom(j.Queue, more, more, !w.perhaps) == nil
 }
 
 // holdsOn reports whether a job must not borrow as long as it runs; doubt is the answer

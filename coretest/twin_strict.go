@@ -44,8 +44,8 @@ func (w *Twin) heldUp(name string, names []string, why func(string) core.Reason)
 // mayHaveQuota reports whether quotas and bounds have room for what a waiting job would start, on some models,
 // whatever is free on nodes; within nominal quota if nominal says so.
 func (w *Twin) mayHaveQuota(j *job, nominal bool) bool {
-	w.nominal = nominal
-	defer func() { w.nominal = false }()
+	w.nominal, w.perhaps = nominal, true
+	defer func() { w.nominal, w.perhaps = false, false }()
 	if !j.Gang || j.whole() {
 		return slices.ContainsFunc(j.pods, func(p pod) bool {
 			t := &j.Tasks[p.task]
@@ -81,7 +81,7 @@ func (w *Twin) acceptedBy(t *core.Task) []string {
 // model of those that name none.
 func (w *Twin) onModels(j *job, pods []int, base string, beside []extra) bool {
 	if len(pods) == 0 {
-		return w.allows(beside) && (!w.pinned(j) || len(beside) == 0 || w.pinnedRoom(j.Queue, beside, beside, true) == nil)
+		return w.allows(beside) && (!w.pinned(j) || len(beside) == 0 || w.pinnedRoom(j.Queue, beside, beside, false) == nil)
 	}
 	t := &j.Tasks[pods[0]]
 	models := w.acceptedBy(t)
