@@ -173,7 +173,7 @@ func (s *story) describe(n *core.Node) {
 var preferences = []core.Preference{
 	{Weight: 50, Selector: []core.Requirement{{Key: "disk", Op: cluster.In, Values: []string{"ssd"}}}},
 	{Weight: -10, Selector: []core.Requirement{{Key: "rack", Op: cluster.Gt, Values: []string{"5"}}}},
-	{Weight: 20, Level: "leaf", Label: "db"}, {Weight: -30, Level: "node", Label: "web"}, {Weight: 100, Level: "hbd", Label: "web"},
+	{Weight: 20, Level: "leaf", Label: "db"}, {Weight: -30, Level: "node", Label: "web"}, {Weight: 100, Level: "hbd", Label: "web"}, {Weight: 100, Level: "leaf", Label: "db", Group: true}, {Weight: 60, Level: "node", Label: "web", Group: true},
 }
 
 // others is so many RDMA adapters and FPGAs.

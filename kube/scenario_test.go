@@ -83,10 +83,11 @@ var beyond = map[string][]string{
 	"pods of a scenario have no logs, and whether there is another one for a pod that failed is up to its owner": {
 		"recovery/alternating.txt", "recovery/caps.txt", "recovery/comes_back.txt", "recovery/dry_run.txt", "recovery/elsewhere.txt", "recovery/flaps.txt", "recovery/goes_on.txt", "recovery/hold.txt", "recovery/late.txt", "recovery/late_again.txt", "recovery/off.txt", "recovery/only_there.txt", "recovery/only_there_gang.txt", "recovery/released.txt", "recovery/strikes.txt", "recovery/test.txt", "recovery/unknown.txt",
 	},
-	"no job is suspended on a cluster":                            {"suspend/found.txt", "suspend/no_memory.txt", "suspend/over.txt", "suspend/resume.txt"},
-	"jobs of others are not submitted":                            {"quota/found_foreign.txt"},
-	"a job that was deleted does not come again at once":          {"preemption/held_left_again.txt"},
-	"a kubelet or Muster picks the GPUs of each pod on a cluster": {"devices/pickers_any.txt"},
+	"no job is suspended on a cluster":                                  {"suspend/found.txt", "suspend/no_memory.txt", "suspend/over.txt", "suspend/resume.txt"},
+	"jobs of others are not submitted":                                  {"quota/found_foreign.txt"},
+	"preferred groups are of KAI's PodGroups and segments on a cluster": {"topology/preferred_groups.txt"},
+	"a job that was deleted does not come again at once":                {"preemption/held_left_again.txt"},
+	"a kubelet or Muster picks the GPUs of each pod on a cluster":       {"devices/pickers_any.txt"},
 }
 
 // TestScenariosOnAPI plays the scenarios of the engine on a real Kubernetes API:

@@ -18,7 +18,7 @@ import (
 //	near:LEVEL:label  apart:LEVEL:label            terms
 //	label:x                                        labels
 //	prefer:WEIGHT:key=value                        preferences, of nodes
-//	prefer:WEIGHT:near:LEVEL:label                 and of pods
+//	prefer:WEIGHT:near:LEVEL:label                 and of pods, by group: a group of a gang
 type affinity struct {
 	prefers     []core.Preference
 	selector    []core.Requirement

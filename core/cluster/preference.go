@@ -16,6 +16,9 @@ type Preference struct {
 	// Label counts the weight for each pod with the label in the node's domain of Level, but for no more than
 	// [MostCounted] of them; a node of which the domain is not known has none.
 	Level, Label string
+	// Group, of a preference with a Label, makes a group of the tasks of a gang that have it: where there is a way to
+	// place each group of the gang in one domain of its level, the gang starts so.
+	Group bool `json:",omitempty"`
 }
 
 // Bounds of preferences.
@@ -36,6 +39,9 @@ func (p *Preference) Check() error {
 	if (p.Label == "") == (len(p.Selector) == 0) || (p.Label == "") != (p.Level == "") {
 		return fmt.Errorf("a preference for labels %v and for pods labelled %q in one %s, expected one of the two", p.Selector, p.Label, p.Level)
 	}
+	if p.Group && (p.Label == "" || p.Weight < 0) {
+		return fmt.Errorf("a preference for a group with weight %d and label %q, expected a label and a weight above 0", p.Weight, p.Label)
+	}
 	for i := range p.Selector {
 		if err := p.Selector[i].Check(); err != nil {
 			return err
@@ -47,9 +53,9 @@ func (p *Preference) Check() error {
 // Holds reports whether labels of a node meet the selector of the preference.
 func (p *Preference) Holds(labels map[string]string) bool { return matches(p.Selector, labels) }
 
-const expectedPreference = "WEIGHT:KEY=VALUE, with more conditions behind & (50:disk=ssd|nvme&zone), or WEIGHT:near:LEVEL:LABEL (-10:near:leaf:web)"
+const expectedPreference = "WEIGHT:KEY=VALUE, with more conditions behind & (50:disk=ssd|nvme&zone), WEIGHT:near:LEVEL:LABEL (-10:near:leaf:web), or WEIGHT:group:LEVEL:LABEL (100:group:leaf:web)"
 
-// ParsePreference reads a preference, such as 50:disk=ssd&zone=a|b, 10:near:leaf:web or -10:near:node:web. The error says what is
+// ParsePreference reads a preference, such as 50:disk=ssd&zone=a|b, 10:near:leaf:web, -10:near:node:web or 100:group:leaf:web. The error says what is
 // expected.
 func ParsePreference(text string) (Preference, error) {
 	wrong := func() (Preference, error) { return Preference{}, fmt.Errorf("%s", expectedPreference) }
@@ -59,7 +65,11 @@ func ParsePreference(text string) (Preference, error) {
 		return wrong()
 	}
 	p := Preference{Weight: int32(n)}
-	if near, ok := strings.CutPrefix(of, "near:"); ok {
+	near, ok := strings.CutPrefix(of, "near:")
+	if !ok {
+		near, p.Group = strings.CutPrefix(of, "group:")
+	}
+	if ok || p.Group {
 		if p.Level, p.Label, ok = strings.Cut(near, ":"); !ok || p.Level == "" || p.Label == "" {
 			return wrong()
 		}
@@ -96,8 +106,13 @@ func ParseRequirement(text string) (Requirement, bool) {
 // String is the inverse of [ParsePreference].
 func (p *Preference) String() string {
 	weight := strconv.Itoa(int(p.Weight)) + ":"
+	if p.Group {
+		weight += "group:"
+	} else if p.Label != "" {
+		weight += "near:"
+	}
 	if p.Label != "" {
-		return weight + "near:" + p.Level + ":" + p.Label
+		return weight + p.Level + ":" + p.Label
 	}
 	var list []string
 	for i := range p.Selector {

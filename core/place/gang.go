@@ -28,7 +28,7 @@ func (p *Placer) Gang(u *Unit) ([]Placed, bool) {
 	if u.weighsDistance() && p.byCost(u) {
 		return p.out, true
 	}
-	groups := p.groups(u)
+	groups, soft := p.groups(u, false), p.groups(u, true)
 	for _, sp := range p.spaces(u) {
 		// 2. A gang that is impossible by count is refused before any node is examined.
 		if !p.enough(u, sp) {
@@ -36,6 +36,9 @@ func (p *Placer) Gang(u *Unit) ([]Placed, bool) {
 		}
 		// 3. One node for all pods.
 		if p.inOneNode(u, sp) {
+			return p.out, true
+		}
+		if soft != nil && p.inSoftGroups(u, sp, soft) {
 			return p.out, true
 		}
 		// 4. One domain, the narrowest level first. A gang whose pods must be near each other in groups

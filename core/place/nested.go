@@ -17,6 +17,9 @@ import (
 // given up for the next one. Domains that were chosen for groups placed before are not tried again: where all pods are
 // alike and the groups of a level are of one size, another choice would leave no more room. For other gangs a search
 // follows, as for all ([search]).
+//
+// A group may be preferred ([cluster.Preference]). A gang with such groups is first placed as if they were required, then so
+// that each is in the narrowest domain that is left for it, one group after the other, and at last without them: see inSoftGroups.
 
 // nested is a group: tasks that must be within one domain of a level, by the numbers of their tasks.
 type nested struct {
@@ -26,6 +29,7 @@ type nested struct {
 	alone []int // those of them that are in no part
 	parts []*nested
 	gpu   cluster.Milli
+	soft  bool // preferred
 }
 
 // bound is a domain within which pods are placed.
@@ -34,10 +38,12 @@ type bound struct {
 	domain int32
 }
 
-// groups returns the gang as a group of groups; nil if it has none, or if its affinities say more than that: then they are
-// for the search.
-func (p *Placer) groups(u *Unit) *nested {
-	if !u.Whole || !slices.ContainsFunc(u.Tasks, func(t Task) bool { return len(t.Pods) > 0 && len(t.Terms) > 0 }) {
+// groups returns the gang as a group of groups, with those that it prefers if soft; nil if it has none, or none of these, or if its
+// affinities say more than that: then they are for the search.
+func (p *Placer) groups(u *Unit, soft bool) *nested {
+	if !u.Whole || !slices.ContainsFunc(u.Tasks, func(t Task) bool {
+		return len(t.Pods) > 0 && (!soft && len(t.Terms) > 0 || soft && slices.ContainsFunc(t.Prefers, func(o Preference) bool { return o.Group }))
+	}) {
 		return nil
 	}
 	type key struct {
@@ -73,6 +79,11 @@ func (p *Placer) groups(u *Unit) *nested {
 			at[k].add(u, t)
 		}
 	}
+	if soft {
+		if all = p.withSoft(u, all); len(all) == 0 || !slices.ContainsFunc(all, func(g *nested) bool { return g.soft }) {
+			return nil
+		}
+	}
 	// The widest first: each is a part of the last one before it that has its tasks.
 	slices.SortStableFunc(all, func(a, b *nested) int {
 		return cmp.Or(cmp.Compare(len(b.tasks), len(a.tasks)), cmp.Compare(a.level, b.level))
@@ -92,6 +103,34 @@ func (p *Placer) groups(u *Unit) *nested {
 	}
 	whole.finish(u)
 	return whole
+}
+
+// withSoft returns groups with those that the tasks of the unit prefer, but for those that overlap with others.
+func (p *Placer) withSoft(u *Unit, all []*nested) []*nested {
+	for t := range u.Tasks {
+		for i := range u.Tasks[t].Prefers {
+			o := &u.Tasks[t].Prefers[i]
+			indexed := o.Level >= 0 && o.Level <= len(p.state.Levels()) || o.Level == cluster.NodeLevelNum
+			if !o.Group || !indexed || slices.ContainsFunc(all, func(g *nested) bool { return g.soft && g.label == o.Label && g.level == o.Level }) {
+				continue
+			}
+			g := &nested{label: o.Label, level: o.Level, soft: true}
+			for t := range u.Tasks {
+				if len(u.Tasks[t].Pods) > 0 && slices.ContainsFunc(u.Tasks[t].Prefers, func(x Preference) bool { return x.Group && x.Label == o.Label && x.Level == o.Level }) {
+					g.add(u, t)
+				}
+			}
+			// Some of its pods may run: then those that come prefer to be near them, as their preference says.
+			overlaps := slices.ContainsFunc(all, func(x *nested) bool {
+				n := x.has(g)
+				return n > 0 && n < len(g.tasks) && n < len(x.tasks)
+			})
+			if len(g.tasks) > 0 && !overlaps && p.state.LabelledAnywhere(o.Label) == 0 {
+				all = append(all, g)
+			}
+		}
+	}
+	return all
 }
 
 func (g *nested) add(u *Unit, t int) {
@@ -136,9 +175,58 @@ func (p *Placer) inGroups(u *Unit, sp space, whole *nested, level int) bool {
 	return ok
 }
 
+// inSoftGroups places a gang of which groups are preferred. Of the levels that are tried for the gang, those that are not wider than
+// the one that it prefers come first; on them, all its groups as if they were required come before each of them as near as it goes.
+func (p *Placer) inSoftGroups(u *Unit, sp space, whole *nested) bool {
+	levels := p.levels(u)
+	n := len(levels)
+	if u.Preferred >= 0 {
+		n = 0
+		for n < len(levels) && levels[n] >= u.Preferred {
+			n++
+		}
+	}
+	defer func() { p.relaxed = false }()
+	for _, some := range [2][]int{levels[:n], levels[n:]} {
+		for _, p.relaxed = range [2]bool{false, true} {
+			for _, level := range some {
+				if p.inGroups(u, sp, whole, level) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// placeSoft places a group that is preferred in a domain of its level, or of the narrowest wider one that has room for it, or anywhere
+// within the bounds.
+func (p *Placer) placeSoft(u *Unit, sp space, g *nested) bool {
+	around := p.bounds[len(p.bounds)-1]
+	one := *g
+	one.soft = false
+	for {
+		if p.placeGroup(u, sp, &one) {
+			return true
+		}
+		if one.level = min(one.level, len(p.state.Levels())+1) - 1; one.level <= around.level || one.level < 0 {
+			break
+		}
+	}
+	mark, placed := p.state.Mark(), len(p.out)
+	if one.level = around.level; p.fillGroup(u, sp, &one, around.domain) {
+		return true
+	}
+	p.backTo(u, mark, placed)
+	return false
+}
+
 // placeGroup places a group in the domain of its level that it fits most tightly, of those within the bounds. It reports
 // whether it placed all of it; if not, it leaves none of it placed.
 func (p *Placer) placeGroup(u *Unit, sp space, g *nested) bool {
+	if g.soft && p.relaxed {
+		return p.placeSoft(u, sp, g)
+	}
 	mark, placed := p.state.Mark(), len(p.out)
 	for _, c := range p.domainsFor(u, sp, g) {
 		p.bounds = append(p.bounds, bound{g.level, c.domain})

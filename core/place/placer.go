@@ -42,6 +42,8 @@ type Placer struct {
 	entries []entry
 	// bounds are the domains of the groups that are being placed: see nested.go.
 	bounds []bound
+	// relaxed says that groups which are preferred may be in wider domains.
+	relaxed bool
 	// steps counts the steps of the current search; exhausted says that a search gave up.
 	steps     int
 	exhausted bool

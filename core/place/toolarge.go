@@ -33,7 +33,7 @@ func (p *Placer) TooLarge(u *Unit) Shortfall {
 	if lack.Lack != NoLack || !u.Whole {
 		return lack
 	}
-	if g := p.groups(u); g != nil {
+	if g := p.groups(u, false); g != nil {
 		if lack = p.groupTooLarge(u, g); lack.Lack != NoLack {
 			return lack
 		}

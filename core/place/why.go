@@ -68,7 +68,7 @@ func (p *Placer) Why(u *Unit) Shortfall {
 	if u.Whole && u.spreads() {
 		return Shortfall{Constraint, "it fits by count, but not with the required spread of its pods"}
 	}
-	if g := p.groups(u); g != nil {
+	if g := p.groups(u, false); g != nil {
 		if detail := p.whyGroups(u, g); detail != "" {
 			return Shortfall{Topology, detail}
 		}

@@ -31,7 +31,7 @@ var kai = []Key{
 	{Name: "kai.scheduler/topology-preferred-placement", Means: v1alpha1.PreferredTopologyAnnotation},
 	{Name: "kai.scheduler/segment-size", Means: v1alpha1.SegmentSizeAnnotation, Text: "in the pod template"},
 	{Name: "kai.scheduler/segment-topology-required-placement", Means: v1alpha1.SegmentTopologyAnnotation, Text: "in the pod template"},
-	{Name: "kai.scheduler/segment-topology-preferred-placement", Text: "segments with a preferred level alone are not kept together"},
+	{Name: "kai.scheduler/segment-topology-preferred-placement", Text: "each segment is in one domain of the level where that is possible"},
 	{Name: "kai.scheduler/pod-index-label", Text: "the label with the index of the pod, for its segment"},
 	{Name: "kai.scheduler/min-runtime", Means: v1alpha1.MinRuntimeAnnotation},
 	{Name: "kai.scheduler/staleness-grace-period", Means: v1alpha1.StaleGraceAnnotation},

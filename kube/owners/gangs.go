@@ -146,10 +146,16 @@ func kaiPodGroup(o object, g *Gang) error {
 		a.StaleGrace, _ = v1alpha1.ParseStaleGrace(v) // what KAI does not understand, it ignores
 	}
 	list, _, _ := unstructured.NestedSlice(o.spec, "subGroups")
-	roles, parents, in, levels := map[string]int{}, map[string]bool{}, map[string]string{}, map[string]string{}
+	roles, parents, in, levels := map[string]int{}, map[string]bool{}, map[string]string{}, map[string][]Level{}
 	for i, s := range list {
 		if s, ok := s.(map[string]any); ok {
-			in[text(s, "name")], levels[text(s, "name")] = text(s, "parent"), text(s, "topologyConstraint", "requiredTopologyLevel")
+			name := text(s, "name")
+			in[name] = text(s, "parent")
+			for preferred, field := range [2]string{"requiredTopologyLevel", "preferredTopologyLevel"} {
+				if l := text(s, "topologyConstraint", field); l != "" {
+					levels[name] = append(levels[name], Level{name, l, preferred == 1})
+				}
+			}
 			if _, ok := s["minSubGroup"]; ok {
 				return fmt.Errorf("subGroups[%d].minSubGroup is not supported: expected minMember of the subgroups below it", i)
 			}
@@ -173,19 +179,19 @@ func kaiPodGroup(o object, g *Gang) error {
 	return g.nest(in, levels)
 }
 
-// nest notes in which subgroups the pods of each are: in its own and, as far as a level is required of them, in those around
-// it. in has the parent of each, empty for none.
-func (g *Gang) nest(in, levels map[string]string) error {
+// nest notes in which subgroups the pods of each are: in its own and in those around it, as far as these require or prefer a
+// level. in has the parent of each, empty for none.
+func (g *Gang) nest(in map[string]string, levels map[string][]Level) error {
 	for _, name := range slices.Sorted(maps.Keys(in)) {
 		for at, depth := name, 0; at != ""; at, depth = in[at], depth+1 {
 			if depth > len(in) {
 				return fmt.Errorf("subGroups: %s is in itself", name)
 			}
-			if levels[at] != "" {
+			if len(levels[at]) > 0 {
 				if g.Levels == nil {
 					g.Levels = map[string][]Level{}
 				}
-				g.Levels[name] = append(g.Levels[name], Level{at, levels[at]})
+				g.Levels[name] = append(g.Levels[name], levels[at]...)
 			}
 		}
 	}

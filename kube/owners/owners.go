@@ -28,7 +28,7 @@ type Gang struct {
 	// Since is when the topmost owner of such an object was made that makes another when it was stopped; zero
 	// where there is none.
 	Since time.Time
-	// Levels has, by role, the subgroups that it is in and of which one domain of a level must hold all pods, the narrowest first.
+	// Levels has, by role, the subgroups that it is in and of which one domain of a level must hold all pods, or should, the narrowest first.
 	Levels map[string][]Level
 	// Attributes is what their labels, annotations and specs say of the job.
 	Attributes translate.Attributes
@@ -39,8 +39,11 @@ type Gang struct {
 	Stage  string
 }
 
-// Level is the topology level that a subgroup requires, by the node label that makes it.
-type Level struct{ Subgroup, Level string }
+// Level is the topology level that a subgroup requires, or prefers, by the node label that makes it.
+type Level struct {
+	Subgroup, Level string
+	Preferred       bool
+}
 
 // Stage is a part of a gang that starts by itself.
 type Stage struct {

@@ -327,7 +327,7 @@ func wantsOf(p *Pod) wants {
 	var b strings.Builder
 	for i := range p.Terms {
 		t := &p.Terms[i]
-		fmt.Fprintf(&b, "%q %q %v %d %d %v %v %d\n", t.Peers.Name, t.Key, t.Anti, t.MaxSkew, t.MinDomains, t.AnyTaint, t.AnyLabel, t.Weight)
+		fmt.Fprintf(&b, "%q %q %v %d %d %v %v %d %v\n", t.Peers.Name, t.Key, t.Anti, t.MaxSkew, t.MinDomains, t.AnyTaint, t.AnyLabel, t.Weight, t.Group)
 	}
 	for _, q := range p.Ports {
 		fmt.Fprintf(&b, "%v %q\n", q, q.Address)

@@ -23,7 +23,7 @@ type Surroundings struct {
 func (s *Surroundings) Equal(o *Surroundings) bool {
 	return slices.Equal(s.Labels, o.Labels) && slices.Equal(s.Terms, o.Terms) &&
 		slices.EqualFunc(s.Prefers, o.Prefers, func(a, b core.Preference) bool {
-			return a.Weight == b.Weight && a.Level == b.Level && a.Label == b.Label
+			return a.Weight == b.Weight && a.Level == b.Level && a.Label == b.Label && a.Group == b.Group
 		})
 }
 
@@ -77,7 +77,7 @@ func (v *View) find(p *Pod) *Surroundings {
 		level, ok := v.level(t.Key)
 		switch {
 		case ok && t.Weight != 0 && p.Ours:
-			prefers = append(prefers, core.Preference{Weight: t.Weight, Level: level, Label: among(t.Peers)})
+			prefers = append(prefers, core.Preference{Weight: t.Weight, Level: level, Label: among(t.Peers), Group: t.Group})
 		case ok && t.Weight == 0: // else others placed it, or we under another topology
 			terms[core.Term{
 				Level: level, Label: among(t.Peers), Anti: t.Anti, MaxSkew: t.MaxSkew, MinDomains: t.MinDomains, AnyTaint: t.AnyTaint, AnyLabel: t.AnyLabel,

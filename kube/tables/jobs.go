@@ -169,7 +169,7 @@ func (t *Tables) Misplaced(g *Group, a *translate.Attributes) string {
 	for _, p := range g.Pods {
 		for i := range p.Object.Terms {
 			o := &p.Object.Terms[i]
-			if _, ok := t.Topologies.TermLevel(o.Key); !ok && !o.Anti && o.Weight == 0 { // without the label all nodes are apart
+			if _, ok := t.Topologies.TermLevel(o.Key); !ok && !o.Anti && (o.Weight == 0 || o.Group) { // without the label all nodes are apart
 				return fmt.Sprintf("topologyKey %s is no label of any node", o.Key)
 			}
 		}

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -12,14 +13,12 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
 )
 
 // A gang in segments: of its pods, in the order of their indices, each so many are in one domain of a level, such as
 // the 18 nodes of a rack. The pods of a segment have affinity to each other, by the labels of their job and by their
 // indices; the first of them can start where there is room for all. Segments may be in wider segments of another level.
-
-// kaiSegmentPreferred is KAI's preferred level of segments.
-const kaiSegmentPreferred = "kai.scheduler/segment-topology-preferred-placement"
 
 // indexLabels name the label with the index of a pod, where its author says which that is.
 var indexLabels = only("kai.scheduler/pod-index-label", "kueue.x-k8s.io/pod-group-pod-index-label")
@@ -55,18 +54,17 @@ func segmentSizes(v string) ([]int, error) {
 // Segment returns what a pod requires of the other pods of its segments, of each level one term; none if its gang has no
 // segments. An error says what is missing.
 func Segment(p *v1.Pod, a *Attributes) ([]Term, error) {
-	switch _, _, preferred := lookup(p, only(kaiSegmentPreferred)); {
+	_, near, preferred := lookup(p, only("kai.scheduler/segment-topology-preferred-placement"))
+	switch {
 	case a.SegmentSize == "" && a.SegmentTopology == "":
 		return nil, nil
-	case a.SegmentTopology == "" && preferred:
-		return nil, nil
-	case a.SegmentTopology == "":
+	case a.SegmentTopology == "" && !preferred:
 		return nil, fmt.Errorf("%s without %s: expected the level of which one domain holds a segment", v1alpha1.SegmentSizeAnnotation, v1alpha1.SegmentTopologyAnnotation)
 	case a.SegmentSize == "":
 		return nil, fmt.Errorf("%s without %s: expected the number of pods of a segment", v1alpha1.SegmentTopologyAnnotation, v1alpha1.SegmentSizeAnnotation)
 	}
 	sizes, err := segmentSizes(a.SegmentSize)
-	levels := strings.Split(a.SegmentTopology, ",")
+	levels := strings.Split(cmp.Or(a.SegmentTopology, near), ",")
 	if err == nil && len(sizes) != len(levels) {
 		err = fmt.Errorf("%s %s with %s %s: expected a level for each size", v1alpha1.SegmentSizeAnnotation, a.SegmentSize, v1alpha1.SegmentTopologyAnnotation, a.SegmentTopology)
 	}
@@ -87,7 +85,14 @@ func Segment(p *v1.Pod, a *Attributes) ([]Term, error) {
 		if err != nil {
 			return nil, fmt.Errorf("segments: %w", err)
 		}
-		out = append(out, Term{Peers: newPeers([]peer{{namespaces: []string{p.Namespace}, pods: pods}}), Key: strings.TrimSpace(levels[i])})
+		t := Term{Peers: newPeers([]peer{{namespaces: []string{p.Namespace}, pods: pods}}), Key: strings.TrimSpace(levels[i])}
+		if a.SegmentTopology != "" {
+			out = append(out, t)
+		}
+		if preferred && i == 0 {
+			t.Key, t.Weight, t.Group = near, cluster.MaxWeight, true
+			out = append(out, t)
+		}
 	}
 	return out, nil
 }

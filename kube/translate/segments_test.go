@@ -15,7 +15,8 @@ func TestSegment(t *testing.T) {
 		`labels: {batch.kubernetes.io/job-name: j}`:                                                                                                                               "",
 		job + `{muster.sh/segment-size: "4", muster.sh/segment-topology: rack}`:                                                                                                   "rack: batch.kubernetes.io/job-completion-index in (4,5,6,7),batch.kubernetes.io/job-name=j",
 		job + `{kai.scheduler/segment-size: "2", kai.scheduler/segment-topology-required-placement: rack}`:                                                                        "rack: batch.kubernetes.io/job-completion-index in (4,5),batch.kubernetes.io/job-name=j",
-		job + `{kai.scheduler/segment-size: "2", kai.scheduler/segment-topology-preferred-placement: rack}`:                                                                       "",
+		job + `{kai.scheduler/segment-size: "2", kai.scheduler/segment-topology-preferred-placement: rack}`:                                                                       "prefers rack: batch.kubernetes.io/job-completion-index in (4,5),batch.kubernetes.io/job-name=j",
+		job + `{kai.scheduler/segment-size: "2", kai.scheduler/segment-topology-required-placement: block, kai.scheduler/segment-topology-preferred-placement: rack}`:             "block: batch.kubernetes.io/job-completion-index in (4,5),batch.kubernetes.io/job-name=j; prefers rack: batch.kubernetes.io/job-completion-index in (4,5),batch.kubernetes.io/job-name=j",
 		job + `{kueue.x-k8s.io/podset-slice-size: "6", kueue.x-k8s.io/podset-slice-required-topology: rack}`:                                                                      "rack: batch.kubernetes.io/job-completion-index in (0,1,2,3,4,5),batch.kubernetes.io/job-name=j",
 		job + `{muster.sh/segment-size: "2,8", muster.sh/segment-topology: "rack, block"}`:                                                                                        "rack: batch.kubernetes.io/job-completion-index in (4,5),batch.kubernetes.io/job-name=j; block: batch.kubernetes.io/job-completion-index in (0,1,2,3,4,5,6,7),batch.kubernetes.io/job-name=j",
 		job + `{kueue.x-k8s.io/podset-slice-required-topology-constraints: '[{"topology": "block", "size": 4}, {"topology": "rack", "size": "2"}]'}`:                              "rack: batch.kubernetes.io/job-completion-index in (4,5),batch.kubernetes.io/job-name=j; block: batch.kubernetes.io/job-completion-index in (4,5,6,7),batch.kubernetes.io/job-name=j",
@@ -41,6 +42,9 @@ func TestSegment(t *testing.T) {
 		case len(terms) > 0:
 			var list []string
 			for _, o := range terms {
+				if o.Group {
+					o.Key = "prefers " + o.Key
+				}
 				list = append(list, o.Key+": "+strings.TrimPrefix(o.Peers.Name, "ns/"))
 				if !o.Peers.Match("ns", nil, LabelsOf(p.Labels).Set()) || o.Anti {
 					t.Errorf("%s: the pod is not of its own segment", meta)

@@ -103,6 +103,7 @@ type Term struct {
 	AnyTaint, AnyLabel  bool
 	// Weight is not 0 if the pod merely prefers to be near those pods, or below 0 away from them: see [core.Preference].
 	Weight int32
+	Group  bool // of a Weight above 0: [core.Preference.Group]
 }
 
 // Terms returns what a pod requires of the pods around it: what it merely
