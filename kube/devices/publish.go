@@ -31,9 +31,9 @@ type question struct {
 	label  string
 	answer func(*translate.Inventory) answer
 	// gpus, nics and parts count the nodes where it holds for some or all; all those
-	// where it holds for all GPUs, by how many they are.
-	gpus, nics, parts, all int
-	sizes                  map[int]int
+	// where it holds for all GPUs, by how many they are; allNICs those where it holds for all network devices.
+	gpus, nics, parts, all, allNICs int
+	sizes                           map[int]int
 }
 
 type answer struct{ gpus, nics, parts translate.Match }
@@ -156,6 +156,9 @@ func (q *question) count(a answer, v *translate.Inventory, by int) {
 	}
 	if a.nics != translate.MatchNone {
 		q.nics += by
+	}
+	if a.nics == translate.MatchAll {
+		q.allNICs += by
 	}
 	if a.parts != translate.MatchNone {
 		q.parts += by

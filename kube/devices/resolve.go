@@ -355,6 +355,9 @@ func (r *resolution) addRequest(req *translate.ClaimRequest, fail func(reason, f
 		case q.gpus > 0 && q.nics > 0:
 			fail(ReasonMisconfigured, "request %s: its selectors match both GPUs and network devices; expected one kind", need.Name)
 			return span{}, false
+		case q.nics > 0 && q.allNICs == 0:
+			fail(ReasonMisconfigured, "request %s: its selectors match some network devices of a node but not all; expected selectors that choose nodes", need.Name)
+			return span{}, false
 		case q.nics > 0:
 			nic, count = true, max(1, need.Count)
 			any = append(any, []core.Requirement{{Key: q.label + "-nics", Op: cluster.In, Values: []string{"all"}}})

@@ -234,7 +234,7 @@ var coscheduling = []Key{
 var hami = []Key{
 	{Name: "nvidia.com/use-gputype", Answer: Refused, Text: "set " + v1alpha1.GPUModelsAnnotation},
 	{Name: "nvidia.com/nouse-gputype", Answer: Refused, Text: "set " + v1alpha1.GPUModelsAnnotation + " to the models that the job can use"},
-	{Name: "nvidia.com/use-gpuuuid", Answer: Refused, Text: "request the device with a ResourceClaim"},
+	{Name: "nvidia.com/use-gpuuuid", Answer: Refused, Text: "single GPUs cannot be chosen, by a ResourceClaim neither: set muster.sh/gpu-models, or a node selector"},
 	{Name: "nvidia.com/nouse-gpuuuid", Answer: Refused, Text: "taint the device: a DeviceTaintRule keeps jobs off it"},
 	{Name: "nvidia.com/vgpu-mode", Answer: Refused, Text: "ask for a fraction with " + v1alpha1.GPUFractionAnnotation + ", or for a MIG slice as a resource", Harmless: []string{""}},
 	{Name: "hami.io/node-scheduler-policy", Answer: Irrelevant, Text: "a preference; the placement strategy is that of the policy"},
