@@ -212,7 +212,7 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{"a preference of no level", node + "jobs: [{name: j, prefers: ['5:near:rack:x'], tasks: [{}]}]\n",
 			`s.yaml:2: jobs[0].prefers: one of the levels node, hbd; found "rack"`},
 		{"a preference without weight", node + "jobs: [{name: j, tasks: [{prefers: ['disk=ssd']}]}]\n",
-			`s.yaml:2: jobs[0].tasks[0].prefers: WEIGHT:KEY=VALUE, with more conditions behind & (50:disk=ssd|nvme&zone), or WEIGHT:near:LEVEL:LABEL (-10:near:leaf:web); found "disk=ssd"`},
+			`s.yaml:2: jobs[0].tasks[0].prefers: WEIGHT:KEY=VALUE, with more conditions behind & (50:disk=ssd|nvme&zone), WEIGHT:near:LEVEL:LABEL (-10:near:leaf:web), or WEIGHT:group:LEVEL:LABEL (100:group:leaf:web); found "disk=ssd"`},
 		{"negative time", node + "jobs: [{name: j, submittedAgo: -1, tasks: [{}]}]\n",
 			`s.yaml:2: jobs[0].submittedAgo: a duration such as 90s, 30m, 2h or 7d, or a number of seconds; found -1`},
 		{"ran before it was submitted", node + "jobs: [{name: j, submittedAgo: 60, runningFor: 90, tasks: [{}]}]\n",

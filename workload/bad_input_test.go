@@ -85,7 +85,7 @@ func TestBadJobs(t *testing.T) {
 		{"a combination at no rate", combined("A100+L40S=2/0"), `f:2: combinations: MODEL+MODEL=RATE, with a rate for each level of the topology between the pods and perhaps the price of the GPUs, such as A100+L40S=2.3/1.9@3.5, found "A100+L40S=2/0"`},
 		{"combinations that disagree", combinedHeader + combinedRow("v", "A+B=1") + combinedRow("w", "A+B=2"), `f:3: combinations: the same as in the row above, of the same job "j1", found "A+B=2"`},
 		{"combinations of one task", combinedHeader + combinedRow("v", "A=1"), `f:2: combinations: job j1: combinations of GPU models are for gangs of several tasks, all of whose pods start together`},
-		{"a preference without weight", jobsHeader + jobRow("affinity", "prefer:disk=ssd"), `f:2: affinity: prefer:WEIGHT:KEY=VALUE, with more conditions behind & (50:disk=ssd|nvme&zone), or WEIGHT:near:LEVEL:LABEL (-10:near:leaf:web), found "prefer:disk=ssd"`},
+		{"a preference without weight", jobsHeader + jobRow("affinity", "prefer:disk=ssd"), `f:2: affinity: prefer:WEIGHT:KEY=VALUE, with more conditions behind & (50:disk=ssd|nvme&zone), WEIGHT:near:LEVEL:LABEL (-10:near:leaf:web), or WEIGHT:group:LEVEL:LABEL (100:group:leaf:web), found "prefer:disk=ssd"`},
 		{"an odd affinity", jobsHeader + jobRow("affinity", "beside:node:x"), `f:2: affinity: tolerate:, near:, apart:, prefer:, label: or a condition on a label, found "beside:node:x"`},
 		{"a term without label", jobsHeader + jobRow("affinity", "near:node"), `f:2: affinity: near:LEVEL:label, found "near:node"`},
 		{"an empty label", jobsHeader + jobRow("affinity", "label:"), `f:2: affinity: label:x, found "label:"`},
