@@ -72,14 +72,25 @@ func (q *Quantity) UnmarshalText(text []byte) error {
 		*q = endless
 		return nil
 	}
-	if len(text) > 24 || !quantities.Match(text) {
-		return errQuantity
-	}
-	if _, err := resource.ParseQuantity(string(text)); err != nil {
-		return errQuantity
+	if _, err := ParseQuantity(string(text)); err != nil {
+		return err
 	}
 	*q = Quantity(text)
 	return nil
+}
+
+// ParseQuantity reads an amount from 0 on. It is resource.ParseQuantity without exponents: with 1E999999999 that function, or the first
+// comparison of what it returns, computes for hours. The API server spares the scheduler such amounts in the fields that it
+// knows as amounts, and not in annotations, which tenants write.
+func ParseQuantity(text string) (resource.Quantity, error) {
+	if len(text) > 24 || !quantities.MatchString(text) {
+		return resource.Quantity{}, errQuantity
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return resource.Quantity{}, errQuantity
+	}
+	return q, nil
 }
 
 // UnmarshalJSON reads q from a string or a number.

@@ -3,6 +3,7 @@ package mirror
 import (
 	"maps"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,10 @@ import (
 	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
 )
+
+// hugeExponent is an exponent for which resource.ParseQuantity, or a comparison, computes for minutes: an API server, too,
+// so that none comes from there.
+var hugeExponent = regexp.MustCompile(`[eE][+-]?[0-9]{4}`)
 
 // FuzzDecisions plays programs of pods and nodes, from objects to decisions and back. A
 // line is a verb, a name, and what is said: requests, and labels and annotations after a
@@ -116,7 +121,7 @@ func (w *world) step(verb, name string, said []string) {
 		key, value, _ := strings.Cut(s, "=")
 		if key, ok := strings.CutPrefix(key, "+"); ok {
 			notes[key] = value
-		} else if q, err := resource.ParseQuantity(value); err == nil && len(value) < 40 {
+		} else if q, err := resource.ParseQuantity(value); err == nil && len(value) < 40 && !hugeExponent.MatchString(value) {
 			if allowed(verb, key, q) {
 				requests[v1.ResourceName(key)] = q
 			}

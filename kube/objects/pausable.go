@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
@@ -30,7 +29,7 @@ func readPausable(v string) (s core.Suspension, err error) {
 				s.Resume = core.Time(d)
 			}
 		case "memory":
-			q, err := resource.ParseQuantity(value)
+			q, err := v1alpha1.ParseQuantity(value)
 			if err != nil || q.Sign() <= 0 || q.Value()>>20 > core.MaxAmount {
 				return core.Suspension{}, fmt.Errorf("%s: %q: %s", v1alpha1.PausableAnnotation, v, want)
 			}

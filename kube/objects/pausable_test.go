@@ -15,7 +15,7 @@ func TestReadPausable(t *testing.T) {
 	if got, err := readPausable("pause=5s, resume=10s,memory=160Gi"); err != nil || got != want {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for _, wrong := range []string{"", "true", "pause=5s,resume=10s", "pause=5s,resume=10s,memory=0", "pause=-5s,resume=10s,memory=1Gi", "pause=5s,resume=10s,memory=1Gi,pause=5s", "pause=5s,resume=x,memory=1Gi", "pause=5s,resume=1s,memory=1Ei1"} {
+	for _, wrong := range []string{"", "true", "pause=5s,resume=10s", "pause=5s,resume=10s,memory=0", "pause=-5s,resume=10s,memory=1Gi", "pause=5s,resume=10s,memory=1Gi,pause=5s", "pause=5s,resume=x,memory=1Gi", "pause=5s,resume=1s,memory=1Ei1", "pause=5s,resume=1s,memory=28E474976710"} {
 		if got, err := readPausable(wrong); err == nil || got != (core.Suspension{}) {
 			t.Errorf("%q: %+v, %v", wrong, got, err)
 		}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/kube/translate"
@@ -100,8 +99,8 @@ func keptAmounts(text string) (*translate.Amounts, error) {
 	list := v1.ResourceList{}
 	for part := range strings.SplitSeq(text, ",") {
 		name, v, _ := strings.Cut(strings.TrimSpace(part), "=")
-		q, err := resource.ParseQuantity(v)
-		if _, twice := list[v1.ResourceName(name)]; err != nil || q.Sign() < 0 || twice || name != "cpu" && name != "memory" {
+		q, err := v1alpha1.ParseQuantity(v)
+		if _, twice := list[v1.ResourceName(name)]; err != nil || twice || name != "cpu" && name != "memory" {
 			return nil, fmt.Errorf("%q: expected CPU and memory such as cpu=1,memory=2Gi", text)
 		}
 		list[v1.ResourceName(name)] = q

@@ -71,7 +71,7 @@ func ParseMemory(s string) (resource.Quantity, error) {
 	case strings.ContainsRune("kKmMgGtT", rune(s[len(s)-1])):
 		text = s[:len(s)-1] + map[string]string{"K": "Ki", "M": "Mi", "G": "Gi", "T": "Ti"}[strings.ToUpper(s[len(s)-1:])]
 	}
-	q, err := resource.ParseQuantity(text)
+	q, err := v1alpha1.ParseQuantity(text)
 	if err != nil || q.Sign() <= 0 {
 		return q, errors.New("expected memory such as 64G")
 	}

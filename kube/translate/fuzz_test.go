@@ -13,7 +13,8 @@ import (
 )
 
 // hugeExponent is an exponent for which resource.ParseQuantity computes for minutes. An API
-// server reads objects by the same function, so none with such a quantity comes from there.
+// server reads objects by the same function, so none with such a quantity comes from there. Annotations
+// that have quantities are read by v1alpha1.ParseQuantity, which refuses them.
 var hugeExponent = regexp.MustCompile(`[eE][+-]?[0-9]{4}`)
 
 // FuzzObjects reads objects as they may be: whatever they say, nothing panics, and what
