@@ -290,6 +290,28 @@ func TestGaps(t *testing.T) {
 	}
 }
 
+// Of ten kernels in a row, of a second each on a, the sixth is faster on b: by less than a
+// thousandth of the whole, which two transfers are not worth, or by more.
+func TestQuieter(t *testing.T) {
+	for saved, want := range map[float64]int{0.009: 0, 0.011: 2} {
+		p := &Problem{GPUs: []GPU{{Name: "a"}, {Name: "b"}}, Links: [][]Link{{{}, {BytesPerSecond: 1}}, {{BytesPerSecond: 1}, {}}}}
+		for k := range 10 {
+			seconds := []float64{1, 2}
+			if k == 5 {
+				seconds[1] = 1 - saved
+			}
+			p.Kernels = append(p.Kernels, Kernel{Runs: 1, Seconds: seconds})
+			if k > 0 {
+				p.Edges = append(p.Edges, Edge{From: k - 1, To: k, Runs: 1})
+			}
+		}
+		in := compile(p, Latency, identity(10), 10)
+		if got := in.transfers(in.quieter([]int{0, 0, 0, 0, 0, 1, 0, 0, 0, 0})); got != want {
+			t.Errorf("%g s of 10 s saved: expected %d transfers; found %d", saved, want, got)
+		}
+	}
+}
+
 // layers generates a graph like a transformer's: times of rooflines with lognormal noise, edges to
 // the next kernel and, every other, across three; activations of this many tokens.
 func layers(kernels, gpus int, seed uint64, tokens float64) *Problem {
