@@ -73,8 +73,8 @@ type Level struct {
 }
 
 // Start starts a cluster with the arguments of `muster-devcluster up`. Its messages go to
-// log, line by line. The cluster stops when ctx ends, when Stop is called, or when this
-// process ends for any reason.
+// log, line by line. If ctx ends before the cluster is there, Start stops it. After that it
+// runs until Stop is called or this process ends, for any reason.
 func Start(ctx context.Context, log func(line string), args ...string) (*Cluster, error) {
 	path, err := Find()
 	if err != nil {
