@@ -72,7 +72,7 @@ func (l *crashLoad) gpuFails() {
 		l.noteGPU(n, false)
 	case sick:
 		l.gpuWorks(n)
-	case l.rng.IntN(2) == 0 && len(l.shunned) == 0: // 18 GPUs of east are left
+	case l.rng.IntN(2) == 0 && len(l.shunned) == 0: // more than a node would leave too little
 		l.counts["condition of a GPU"]++
 		l.noteGPU(n, true)
 	case len(l.sick) < 3:
@@ -120,10 +120,16 @@ func (l *crashLoad) nodesReturn() {
 // gpusWork has all GPUs work.
 func (l *crashLoad) gpusWork() {
 	l.Helper()
-	for n := range maps.Clone(l.sick) {
-		l.gpuWorks(n)
-	}
-	for n := range maps.Clone(l.shunned) {
+	l.sickWork()
+	for _, n := range slices.Sorted(maps.Keys(l.shunned)) {
 		l.noteGPU(n, false)
+	}
+}
+
+// sickWork has the GPUs work that nodes do not offer.
+func (l *crashLoad) sickWork() {
+	l.Helper()
+	for _, n := range slices.Sorted(maps.Keys(l.sick)) {
+		l.gpuWorks(n)
 	}
 }

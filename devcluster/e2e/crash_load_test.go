@@ -39,8 +39,8 @@ import (
 // All nodes may have parts beside whole GPUs: else the parts would need one that the others never let them have.
 //
 // Beside these, Jobs come that end by themselves, some of a priority for which others
-// make room, and some in the place of the gang while it is away. For all that come 18 GPUs
-// of east are left.
+// make room, and some in the place of the gang while it is away. For all that come at least 13 GPUs
+// of east are left, or 8 beside a node that takes nothing: wherever the others are, two pods of 2 GPUs fit.
 type crashLoad struct {
 	*cluster
 	crashFaults
@@ -259,6 +259,9 @@ func (l *crashLoad) another() {
 			options = append(options, l.high)
 		}
 		options = append(options, beside(gpus, one(l.rng, 1, 3)))
+		if together && gpus == 2 { // three may have no room, however long they wait
+			pods = min(pods, 2)
+		}
 	}
 	s := endless(pods, asking(gpus, append(options, in(queue))...))
 	if together {
@@ -330,6 +333,9 @@ func (l *crashLoad) settle() {
 	l.Helper()
 	l.nodesReturn()
 	l.openAll()
+	if len(l.shunned) > 0 { // with a whole node out, all others are needed
+		l.sickWork()
+	}
 	for range 3 {
 		l.another()
 	}

@@ -255,7 +255,7 @@ func few(problems []string) error {
 		return nil
 	}
 	slices.Sort(problems)
-	return errors.New(fmt.Sprint(problems[:min(5, len(problems))], " of ", len(problems)))
+	return errors.New(fmt.Sprint(problems[:min(12, len(problems))], " of ", len(problems)))
 }
 
 // one returns one of a list.
