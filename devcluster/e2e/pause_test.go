@@ -18,6 +18,7 @@ import (
 	"github.com/muster-sched/muster/kube"
 	"github.com/muster-sched/muster/kube/console"
 	"github.com/muster-sched/muster/kube/pause"
+	"github.com/muster-sched/muster/kube/tables"
 )
 
 // pausing lets the scheduler suspend jobs, by the simulated agents of the nodes.
@@ -38,6 +39,12 @@ func (c *cluster) agentNode(name string) {
 // pausable has a pod say that it can be paused, almost at once: it has not run for long when a test makes it a victim.
 func pausable(p *v1.Pod) {
 	p.Annotations[v1alpha1.PausableAnnotation] = "pause=1ms,resume=1ms,memory=160Gi"
+}
+
+// guaranteed has the first container limited to what it requests.
+func guaranteed(p *v1.Pod) {
+	r := &p.Spec.Containers[0].Resources
+	r.Limits = r.Requests.DeepCopy()
 }
 
 // pauseIs waits until the condition of a pod has a reason, with all these texts in what is said with it.
@@ -105,6 +112,9 @@ func TestPause(t *testing.T) {
 	c.create(pod("late", uncounted(1)))
 	c.waits("late", core.Resources.String())
 	c.stay("low")
+	// A pod that the kubelet would not resize is told that it will not be paused.
+	c.create(pod("fixed", uncounted(1), needs("1", "1Gi"), guaranteed, pausable))
+	c.toldOf("fixed", tables.NotPausable)
 }
 
 // A job that its agent cannot pause, or whose agent does not answer, is evicted as ever.

@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/tables"
@@ -72,14 +73,25 @@ func (m *changes) tellPod(p *tables.Pod, reason, message string) {
 	}
 }
 
-// warn publishes an event about unknown keys, once for each job and before it runs.
+// warn publishes events about what a job asks for in vain, unknown keys and pauses that cannot be, once for each job and before it
+// runs.
 func (m *changes) warn(g *tables.Group) {
 	if g.Warned || g.ID.Kind == tables.Foreign {
 		return
 	}
-	for _, p := range tables.InOrder(g.Loose, func(p *tables.Pod) bool { return p.State == tables.PodWaiting && m.UnknownKeys(g, p) != "" }) {
-		m.acts.Warn = append(m.acts.Warn, act.Warning{Pod: p.Ref(), Reason: tables.UnknownKey, Message: m.UnknownKeys(g, p)})
-		g.Warned = true
+	inVain := func(p *tables.Pod) bool {
+		return p.State == tables.PodWaiting && (m.UnknownKeys(g, p) != "" || m.NotPausable(g, p) != "")
+	}
+	list := tables.InOrder(g.Loose, inVain)
+	if len(list) == 0 {
 		return
 	}
+	p := list[0]
+	if keys := m.UnknownKeys(g, p); keys != "" {
+		m.acts.Warn = append(m.acts.Warn, act.Warning{Pod: p.Ref(), Reason: tables.UnknownKey, Message: keys})
+	}
+	if why := m.NotPausable(g, p); why != "" {
+		m.acts.Warn = append(m.acts.Warn, act.Warning{Pod: p.Ref(), Reason: tables.NotPausable, Message: v1alpha1.PausableAnnotation + " has no effect: " + why})
+	}
+	g.Warned = true
 }

@@ -79,7 +79,7 @@ func TestEventsOfWaiting(t *testing.T) {
 }
 
 // People are told once a job, before it runs, of keys that begin as ours do and are
-// none; the job is scheduled all the same.
+// none, and of pauses that cannot be; the job is scheduled all the same.
 func TestUnknownKeysAreTold(t *testing.T) {
 	w := newWorld(t)
 	w.node("a", "r1")
@@ -115,6 +115,15 @@ func TestUnknownKeysAreTold(t *testing.T) {
 	w.pod("in", func(p *v1.Pod) { p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &group} })
 	told("in: muster.sh/quue is unknown; did you mean muster.sh/queue?")
 	w.on("right,in>a,a")
+
+	pausable := noted(v1alpha1.PausableAnnotation, "pause=5s,resume=5s,memory=16Gi")
+	w.pod("counted", pausable, asking(v1alpha1.GPUResource, "1"))
+	told("counted: muster.sh/pausable has no effect: the kubelet counts its GPUs, also while it is paused: expected muster.sh/gpu-count in place of nvidia.com/gpu or resource claims")
+	w.pod("one", pausable, noted(v1alpha1.GPUCountAnnotation, "1"), asking("memory", "1Gi"))
+	told()
+	w.pod("q0", gang("q", 2), pausable)
+	told("q0: muster.sh/pausable has no effect: its job has several pods: expected one")
+	w.gone("q0")
 
 	if err := w.m.rebuild(); err != nil { // to a scheduler that starts again, they run
 		t.Fatal(err)

@@ -81,7 +81,7 @@ type Group struct {
 	Relabel, Resized bool
 	// NeverOnLent says that its pods cannot be on lent GPUs, because a kubelet counts theirs.
 	NeverOnLent bool
-	// Warned says that an event reported unknown keys on it that begin as Muster's do.
+	// Warned says that events reported what its pods ask for in vain.
 	Warned bool
 	// Quarantine is set while the group is left out; see quarantine.go.
 	Quarantine *Quarantine

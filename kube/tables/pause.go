@@ -59,7 +59,7 @@ func (p *Pod) FoundPaused() (ev core.JobSuspended, ok bool) {
 // pod says or, better, as it was measured.
 func (t *Tables) SuspensionOf(g *Group, p *Pod) core.Suspension {
 	s := p.Object.Pausable
-	if s.HostMemMiB == 0 || g.Min > 1 || len(g.Pods) > 1 || p.Object.NotPausable != "" || t.Shards.Several() || g.ID.Kind == Foreign {
+	if s.HostMemMiB == 0 || t.NotPausable(g, p) != "" || g.ID.Kind == Foreign {
 		return core.Suspension{}
 	}
 	if p.Measured.Pause > 0 {
@@ -69,4 +69,18 @@ func (t *Tables) SuspensionOf(g *Group, p *Pod) core.Suspension {
 		s.Resume = p.Measured.Resume
 	}
 	return s
+}
+
+// NotPausable says why a pod that says how its processes can be paused is evicted all the same where others need its GPUs; empty
+// for a pod that may be paused, or says nothing of it.
+func (t *Tables) NotPausable(g *Group, p *Pod) string {
+	switch {
+	case p.Object.Pausable.HostMemMiB == 0:
+		return ""
+	case g.Min > 1 || len(g.Pods) > 1:
+		return "its job has several pods: expected one"
+	case t.Shards.Several():
+		return "several instances of the scheduler share the cluster: expected one"
+	}
+	return p.Object.NotPausable
 }

@@ -66,6 +66,9 @@ const (
 // PodGroup or owner has one, that begins as Muster's do and is none of them.
 const UnknownKey = "UnknownKey"
 
+// NotPausable is the reason of the event of a pod that says how its processes can be paused, and whose processes will not be.
+const NotPausable = "NotPausable"
+
 // WantsRoom reports whether a job waits for room on nodes.
 func WantsRoom(why core.Reason) bool {
 	switch why {
