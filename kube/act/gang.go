@@ -177,13 +177,18 @@ func (a *Actor) said(ctx context.Context, group translate.Group, ref *translate.
 	if err != nil {
 		return nil, err
 	}
+	at := follow.Object{Resource: resource, Namespace: group.Namespace, Name: ref.Name}
+	if a.follow != nil {
+		a.follow.Follow(ctx, group, at)
+	}
 	o, err := a.dynamic.Resource(resource).Namespace(group.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	a.metrics.Request("get", err)
-	if at := (follow.Object{Resource: resource, Namespace: group.Namespace, Name: ref.Name}); a.follow == nil {
-	} else if err == nil {
-		a.follow.Read(ctx, group, at, o)
-	} else if apierrors.IsNotFound(err) {
-		a.follow.Read(ctx, group, at, nil)
+	switch {
+	case a.follow == nil:
+	case err == nil:
+		a.follow.Read(group, at, o)
+	case apierrors.IsNotFound(err):
+		a.follow.Read(group, at, nil)
 	}
 	switch {
 	case optional && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)):

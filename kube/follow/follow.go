@@ -9,6 +9,7 @@ package follow
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
@@ -50,10 +52,12 @@ type Watcher struct {
 	jobs  map[translate.Group]*follower
 }
 
-// followed is an object that was read for jobs.
+// followed is an object that is read for jobs.
 type followed struct {
-	was  string // what counts of it, empty if it did not exist
-	jobs map[translate.Group]*follower
+	seen    bool   // it was read, or the watch has shown it
+	was     string // what counted of it then, empty if it did not exist
+	version string // the resource version then, empty if it did not exist when it was read
+	jobs    map[translate.Group]*follower
 }
 
 // follower is a job for which objects were read.
@@ -72,8 +76,9 @@ func New(client metadata.Interface, changed func(translate.Group), log *slog.Log
 	}
 }
 
-// Read records that an object was read for a job; o is nil if it does not exist. Its kind is watched until ctx ends.
-func (w *Watcher) Read(ctx context.Context, job translate.Group, at Object, o metav1.Object) {
+// Follow is called before an object is read for a job, so that no change is missed between the two. The kind of the object is watched
+// until ctx ends.
+func (w *Watcher) Follow(ctx context.Context, job translate.Group, at Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	objects := w.kinds[at.Resource]
@@ -88,13 +93,46 @@ func (w *Watcher) Read(ctx context.Context, job translate.Group, at Object, o me
 		f = &followed{jobs: map[translate.Group]*follower{}}
 		objects[name] = f
 	}
-	f.was = signature(o)
 	j := w.jobs[job]
 	if j == nil {
 		j = &follower{objects: map[Object]bool{}}
 		w.jobs[job] = j
 	}
 	f.jobs[job], j.objects[at] = j, true
+}
+
+// Read records how an object was read for a job; o is nil if it does not exist. A job that read what is known to be old is told at once.
+func (w *Watcher) Read(job translate.Group, at Object, o metav1.Object) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f := w.kinds[at.Resource][types.NamespacedName{Namespace: at.Namespace, Name: at.Name}]
+	if f == nil || f.jobs[job] == nil {
+		return // the job was dropped
+	}
+	is, version := signature(o), f.version
+	if o != nil {
+		version = o.GetResourceVersion()
+	}
+	switch old := o == nil || older(version, f.version); {
+	case !f.seen:
+		f.seen, f.was, f.version = true, is, version
+	case f.was == is:
+	case old:
+		w.tell(job, f.jobs[job])
+	default: // the watch is behind: for the other jobs, it has changed
+		f.was, f.version = is, version
+		for other, j := range f.jobs {
+			if other != job {
+				w.tell(other, j)
+			}
+		}
+	}
+}
+
+// older reports whether a resource version is before another one.
+func older(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && order < 0
 }
 
 // Drop forgets a job.
@@ -144,12 +182,13 @@ func (w *Watcher) watch(ctx context.Context, r schema.GroupVersionResource) {
 	}, &metav1.PartialObjectMetadata{}, kind{w, r}, cache.ReflectorOptions{Name: "muster " + r.GroupResource().String()}).RunWithContext(ctx)
 }
 
-// signature is what counts of an object.
+// signature is a sum of what counts of an object: annotations may have 256 KiB.
 func signature(o metav1.Object) string {
 	if o == nil {
 		return ""
 	}
-	return fmt.Sprintln(o.GetUID(), o.GetGeneration(), o.GetLabels(), o.GetAnnotations())
+	sum := sha256.Sum256(fmt.Appendln(nil, o.GetUID(), o.GetGeneration(), o.GetLabels(), o.GetAnnotations()))
+	return string(sum[:])
 }
 
 // kind receives the objects of a kind, and keeps none.
@@ -171,19 +210,22 @@ func (k kind) seen(x any, deleted bool) error {
 		return nil
 	}
 	if deleted {
-		k.w.compare(f, "")
+		k.w.compare(f, o.GetResourceVersion(), "")
 	} else {
-		k.w.compare(f, signature(o))
+		k.w.compare(f, o.GetResourceVersion(), signature(o))
 	}
 	return nil
 }
 
-// compare tells the jobs of an object if it has changed.
-func (w *Watcher) compare(f *followed, is string) {
-	if f.was == is {
+// compare tells the jobs of an object if it has changed since it was seen.
+func (w *Watcher) compare(f *followed, version, is string) {
+	if older(version, f.version) {
+		return // what was read is newer
+	}
+	changed := f.seen && f.was != is
+	if f.seen, f.was, f.version = true, is, version; !changed {
 		return
 	}
-	f.was = is
 	for job, j := range f.jobs {
 		w.tell(job, j)
 	}
@@ -216,7 +258,7 @@ func (k kind) Update(o any) error { return k.seen(o, false) }
 func (k kind) Delete(o any) error { return k.seen(o, true) }
 
 // Replace handles the list of all objects: at the start, and after a watch was lost.
-func (k kind) Replace(list []any, _ string) error {
+func (k kind) Replace(list []any, version string) error {
 	there := make(map[types.NamespacedName]bool, len(list))
 	for _, x := range list {
 		if err := k.seen(x, false); err != nil {
@@ -229,7 +271,7 @@ func (k kind) Replace(list []any, _ string) error {
 	defer k.w.mu.Unlock()
 	for name, f := range k.w.kinds[k.of] {
 		if !there[name] {
-			k.w.compare(f, "")
+			k.w.compare(f, version, "")
 		}
 	}
 	return nil

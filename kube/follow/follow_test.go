@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,9 +26,11 @@ func TestChanges(t *testing.T) {
 		groups := schema.GroupVersionResource{Group: "scheduling.x-k8s.io", Version: "v1alpha1", Resource: "podgroups"}
 		w.kinds[groups] = map[types.NamespacedName]*followed{} // as if it was watched
 		k := kind{w, groups}
+		version := 0
 		object := func(name string, generation int64, queue string) *metav1.PartialObjectMetadata {
+			version++
 			return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-				Namespace: "ns", Name: name, UID: "1", Generation: generation, Labels: map[string]string{"queue": queue}, ResourceVersion: time.Now().String(),
+				Namespace: "ns", Name: name, UID: "1", Generation: generation, Labels: map[string]string{"queue": queue}, ResourceVersion: strconv.Itoa(version),
 			}}
 		}
 		job := func(name string) translate.Group {
@@ -43,10 +46,19 @@ func TestChanges(t *testing.T) {
 			}
 			told = nil
 		}
-		w.Read(ctx, job("a"), at("a"), object("a", 1, "q"))
-		w.Read(ctx, job("b"), at("both"), object("both", 1, "q"))
-		w.Read(ctx, job("c"), at("both"), object("both", 1, "q"))
-		w.Read(ctx, job("c"), at("none"), nil)
+		read := func(of, name string, o *metav1.PartialObjectMetadata) {
+			w.Follow(ctx, job(of), at(name))
+			if o == nil {
+				w.Read(job(of), at(name), nil)
+			} else {
+				w.Read(job(of), at(name), o)
+			}
+		}
+		both := object("both", 1, "q")
+		read("a", "a", object("a", 1, "q"))
+		read("b", "both", both)
+		read("c", "both", both)
+		read("c", "none", nil)
 		_ = k.Replace([]any{object("a", 1, "q"), object("both", 1, "q")}, "")
 		_ = k.Update(object("a", 1, "q")) // of its status
 		_ = k.Update(object("x", 2, "q")) // nobody's
@@ -67,10 +79,29 @@ func TestChanges(t *testing.T) {
 		time.Sleep(pause)
 		_ = k.Replace([]any{object("a", 3, "p"), object("both", 1, "q")}, "")
 		expect("seen after the watch was lost", "b", "c")
+		// What changes while it is read.
+		time.Sleep(pause)
+		w.Follow(ctx, job("d"), at("late"))
+		was := object("late", 1, "q")
+		_ = k.Update(object("late", 2, "q"))
+		expect("not read yet")
+		w.Read(job("d"), at("late"), was)
+		expect("read before it changed", "d")
+		w.Read(job("d"), at("late"), nil)
+		time.Sleep(pause)
+		expect("read before it was made", "d")
+		w.Drop(job("d"))
+		// The watch is behind: the other job learns of it from the one that reads.
+		time.Sleep(pause)
+		was, now := object("both", 1, "q"), object("both", 5, "q")
+		read("c", "both", now)
+		_ = k.Update(was)
+		_ = k.Update(now)
+		expect("read by another", "b")
 		w.Drop(job("c"))
 		time.Sleep(pause)
 		_ = k.Delete(object("none", 1, "q"))
-		_ = k.Update(object("both", 2, "q"))
+		_ = k.Update(object("both", 6, "q"))
 		expect("dropped", "b")
 		w.Drop(job("a"))
 		w.Drop(job("b"))
