@@ -55,6 +55,15 @@ func (w *Twin) prefers(t *core.Task) bool {
 	})
 }
 
+// sameDomain reports whether two nodes are in the same domain of each level that is named.
+func (w *Twin) sameDomain(a, b *node, levels ...string) bool {
+	return !slices.ContainsFunc(levels, func(level string) bool {
+		of, _ := w.domain(a, level)
+		is, _ := w.domain(b, level)
+		return level != "" && of != is
+	})
+}
+
 // preferred checks that no node that is as good as that of a pod which starts is preferred to it: of one pod by itself under
 // the strategies that count idle GPUs alone, and of pods of a gang of one task those that were empty and are alike.
 func (w *Twin) preferred(j *job, d *core.Decision) error {
@@ -93,8 +102,8 @@ func (w *Twin) preferred(j *job, d *core.Decision) error {
 		if s, ok := best[n.Model]; !ok || w.likes(t, n) > s {
 			best[n.Model] = w.likes(t, n)
 		}
-		if n == chosen || n.Model != chosen.Model || !w.podFitsOn(j, i, n) {
-			continue
+		if n == chosen || n.Model != chosen.Model || !w.podFitsOn(j, i, n) || j.Gang && !w.sameDomain(n, chosen, j.Topology.Required, j.Topology.Preferred) {
+			continue // of a gang, also of one pod, the domain is chosen before the node
 		}
 		alike := w.hardTaints(n) == w.hardTaints(chosen) && (strategy != place.EBinpack || w.sameLeaf(n, chosen))
 		switch a, b := trade(n), trade(chosen); {
