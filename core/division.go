@@ -75,14 +75,19 @@ type modelGPU struct {
 	gpu   Milli
 }
 
-// with books GPUs, and reports whether there is room for them and for the rest.
+// with books GPUs, and reports whether there is room for them and for the rest. A model without an account has no room, before it is
+// booked and after.
 func (d *division) with(takes []modelGPU, rest func() bool) bool {
+	booked := 0
 	for _, x := range takes {
+		if d.room(x.model) < x.gpu {
+			break
+		}
 		d.book(x.model, x.gpu)
+		booked++
 	}
-	short := slices.ContainsFunc(takes, func(x modelGPU) bool { return d.room(x.model) < 0 })
-	ok := !short && rest()
-	for _, x := range takes {
+	ok := booked == len(takes) && rest()
+	for _, x := range takes[:booked] {
 		d.book(x.model, -x.gpu)
 	}
 	return ok
