@@ -151,6 +151,9 @@ func words(r *core.Requirement) string {
 	return r.Key
 }
 
+// foreign are what the names of resources begin with by which other schedulers give parts of GPUs: Koordinator, Volcano and HAMi.
+var foreign = []string{"koordinator.sh/gpu", "volcano.sh/vgpu", "nvidia.com/gpumem", "nvidia.com/gpucores"}
+
 // selectors are all that a request asks of labels.
 func selectors(r *core.Request) iter.Seq[*core.Requirement] {
 	return func(yield func(*core.Requirement) bool) {
@@ -208,6 +211,10 @@ func (k *known) meant(r *core.Request) string {
 		suggest(m, k.models)
 	}
 	for _, a := range r.Others {
+		if !k.amounts[a.Name] && slices.ContainsFunc(foreign, func(prefix string) bool { return strings.HasPrefix(a.Name, prefix) }) {
+			out.WriteString("; " + a.Name + ": request " + v1alpha1.GPUResource + " for whole GPUs, or set " + v1alpha1.GPUFractionAnnotation + " for a part of one")
+			continue
+		}
 		suggest(a.Name, k.amounts)
 	}
 	return out.String()

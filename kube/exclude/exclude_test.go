@@ -29,10 +29,11 @@ func TestNodes(t *testing.T) {
 		"of 3 nodes, 1 have the taint team, which the pod does not tolerate":                   {},
 		"of 3 nodes, 3 have less CPU than the pod requests; 3 have no vendor/fpga":             {CPUMilli: 9000, Others: []core.Amount{{Name: "vendor/fpga", Value: 1}}, Tolerations: a},
 		"of 3 nodes, 3 have no nvidia.com/gpus; nvidia.com/gpus: did you mean nvidia.com/gpu?": {Others: []core.Amount{{Name: "nvidia.com/gpus", Value: 1}}, Tolerations: a},
-		"of 3 nodes, 3 have no rdma/hcaa; rdma/hcaa: did you mean rdma/hca?":                   {Others: []core.Amount{{Name: "rdma/hcaa", Value: 1}}, Tolerations: a},
-		"of 3 nodes, 3 match none of the terms of its node affinity; sssd: did you mean ssd?":  {AnyOf: [][]core.Requirement{in("disk", "sssd"), in("rack", "9")}, Tolerations: a},
-		"of 3 nodes, 2 have no label rack>5":                                                   {Selector: []core.Requirement{{Key: "rack", Op: cluster.Gt, Values: []string{"5"}}}, Tolerations: a},
-		"of 3 nodes, 2 match none of the terms of its node affinity":                           {AnyOf: [][]core.Requirement{in("disk", "ssd"), in("rack", "9")}, Tolerations: []core.Toleration{{}}},
+		"of 3 nodes, 3 have no koordinator.sh/gpu-core; koordinator.sh/gpu-core: request nvidia.com/gpu for whole GPUs, or set muster.sh/gpu-fraction for a part of one": {Others: []core.Amount{{Name: "koordinator.sh/gpu-core", Value: 50}}, Tolerations: a},
+		"of 3 nodes, 3 have no rdma/hcaa; rdma/hcaa: did you mean rdma/hca?":                                                                                             {Others: []core.Amount{{Name: "rdma/hcaa", Value: 1}}, Tolerations: a},
+		"of 3 nodes, 3 match none of the terms of its node affinity; sssd: did you mean ssd?":                                                                            {AnyOf: [][]core.Requirement{in("disk", "sssd"), in("rack", "9")}, Tolerations: a},
+		"of 3 nodes, 2 have no label rack>5":                         {Selector: []core.Requirement{{Key: "rack", Op: cluster.Gt, Values: []string{"5"}}}, Tolerations: a},
+		"of 3 nodes, 2 match none of the terms of its node affinity": {AnyOf: [][]core.Requirement{in("disk", "ssd"), in("rack", "9")}, Tolerations: []core.Toleration{{}}},
 	} {
 		if got := Nodes(&r, slices.Values(nodes)); got != want {
 			t.Errorf("%+v: %q, expected %q", r, got, want)
