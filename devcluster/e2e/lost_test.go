@@ -152,7 +152,7 @@ func lostSuspension(t *testing.T, does string, restart bool) {
 	}
 	s, snared := set(does, times, writes("/jobs/low/"))
 	first := c.schedule(snared)
-	work := endless(2, podTemplate(asks(4)))
+	work := endless(2, podTemplate(asks(4), lingers))
 	work.CompletionMode = ptr.To(batchv1.IndexedCompletion)
 	gang(work)
 	c.job("low", work)
@@ -175,7 +175,14 @@ func lostSuspension(t *testing.T, does string, restart bool) {
 	c.until("the Job runs", runs)
 	c.create(pod("high", asks(8), high))
 	s.sprung(c)
-	if restart { // another goes on
+	if restart { // another goes on, while the pods leave
+		c.until("the Job is suspended", func() error {
+			j, err := admin.BatchV1().Jobs(c.namespace).Get(ctx(), "low", metav1.GetOptions{})
+			if err == nil && !ptr.Deref(j.Spec.Suspend, false) {
+				err = fmt.Errorf("it is not")
+			}
+			return err
+		})
 		first.stop()
 		c.schedule()
 	}
