@@ -27,18 +27,23 @@ func (w *Twin) heldUp(name string, names []string, why func(string) core.Reason)
 		case core.BackOff, core.HPExpected, core.Held, core.MemberLost:
 			continue
 		}
-		if b.rejected || b.suspended == nil && !w.mayHaveQuota(b, false) {
+		if b.rejected && why(other) == core.NoNode || b.suspended == nil && !w.mayHaveQuota(b, false) {
 			continue
 		}
-		// Users who take turns come in another order than their jobs, and under a queue jobs that borrow from near come first.
+		// Users who take turns come in another order than their jobs, and in a tree of queues jobs that borrow from near come first.
 		first := before || w.queue(j.Queue).FairUsers || w.queue(b.Queue).FairUsers ||
-			!owns && (w.queue(j.Queue).Parent != "" || w.queue(b.Queue).Parent != "")
+			!owns && (w.inTree(j.Queue) || w.inTree(b.Queue))
 		ownsToo := b.suspended != nil || w.mayHaveQuota(b, true)
 		if owns && ownsToo && first || !owns && (ownsToo || first) {
 			return true
 		}
 	}
 	return false
+}
+
+// inTree reports whether a queue is below another one, or above.
+func (w *Twin) inTree(name string) bool {
+	return w.queue(name).Parent != "" || slices.ContainsFunc(w.queues, func(q core.Queue) bool { return q.Parent == name })
 }
 
 // mayHaveQuota reports whether quotas and bounds have room for what a waiting job would start, on some models,
