@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,8 +22,13 @@ func TestChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel() // the test shows it the objects
+		var mu sync.Mutex
 		var told []string
-		w := New(nil, func(g translate.Group) { told = append(told, g.Name) }, slog.New(slog.DiscardHandler))
+		w := New(nil, func(g translate.Group) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, g.Name)
+		}, slog.New(slog.DiscardHandler))
 		groups := schema.GroupVersionResource{Group: "scheduling.x-k8s.io", Version: "v1alpha1", Resource: "podgroups"}
 		w.kinds[groups] = map[types.NamespacedName]*followed{} // as if it was watched
 		k := kind{w, groups}
@@ -40,6 +46,8 @@ func TestChanges(t *testing.T) {
 		expect := func(what string, want ...string) {
 			t.Helper()
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			slices.Sort(told)
 			if !slices.Equal(told, want) {
 				t.Errorf("%s: told %v, want %v", what, told, want)
