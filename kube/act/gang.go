@@ -40,27 +40,42 @@ const mostOwners = 8
 
 // reading has the groups whose objects are being read.
 type reading struct {
-	mu   sync.Mutex
-	wake map[translate.Group]chan struct{} // to read them again at once
+	mu sync.Mutex
+	of map[translate.Group]*readingOf
+}
+
+// readingOf is the reading of a group.
+type readingOf struct {
+	objects []translate.ObjectRef // those that were asked for last
+	wake    chan struct{}         // to read them again at once
 }
 
 // begin returns a channel on which the group is asked for again, nil if it is being read: then it is
 // asked for on the channel of before.
-func (r *reading) begin(g translate.Group) <-chan struct{} {
+func (r *reading) begin(x ReadGang) <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if wake := r.wake[g]; wake != nil {
+	if of := r.of[x.Group]; of != nil {
+		of.objects = x.Objects
 		select {
-		case wake <- struct{}{}:
+		case of.wake <- struct{}{}:
 		default: // it is asked for already
 		}
 		return nil
 	}
-	if r.wake == nil {
-		r.wake = map[translate.Group]chan struct{}{}
+	if r.of == nil {
+		r.of = map[translate.Group]*readingOf{}
 	}
-	r.wake[g] = make(chan struct{}, 1)
-	return r.wake[g]
+	of := &readingOf{x.Objects, make(chan struct{}, 1)}
+	r.of[x.Group] = of
+	return of.wake
+}
+
+// objects are those to read for a group that is being read.
+func (r *reading) objects(g translate.Group) []translate.ObjectRef {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.of[g].objects
 }
 
 // end reports whether the group was not asked for again; then it is no longer being read.
@@ -68,34 +83,41 @@ func (r *reading) end(g translate.Group) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	select {
-	case <-r.wake[g]:
+	case <-r.of[g].wake:
 		return false
 	default:
-		delete(r.wake, g)
+		delete(r.of, g)
 		return true
 	}
+}
+
+// stop says that the group is no longer being read, whoever asks for it.
+func (r *reading) stop(g translate.Group) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.of, g)
 }
 
 // readGang reads the objects of a group, again and again until they need no longer be read. Where
 // that is under way, it does not wait for its next turn.
 func (a *Actor) readGang(ctx context.Context, x ReadGang) {
-	if wake := a.reading.begin(x.Group); wake != nil {
-		go a.readAgain(ctx, x, wake)
+	if wake := a.reading.begin(x); wake != nil {
+		go a.readAgain(ctx, x.Group, wake)
 	}
 }
 
-func (a *Actor) readAgain(ctx context.Context, x ReadGang, wake <-chan struct{}) {
+func (a *Actor) readAgain(ctx context.Context, g translate.Group, wake <-chan struct{}) {
 	for pause := gangPause; ; pause = min(2*pause, gangPauseMost) {
-		gang, err := a.gang(ctx, x.Group, x.Objects)
-		if !a.outcomes.GangRead(ctx, x.Group, gang, err) {
-			if a.reading.end(x.Group) {
+		gang, err := a.gang(ctx, g, a.reading.objects(g))
+		if !a.outcomes.GangRead(ctx, g, gang, err) {
+			if a.reading.end(g) {
 				return
 			}
 			continue
 		}
 		select {
 		case <-ctx.Done():
-			a.reading.end(x.Group)
+			a.reading.stop(g)
 			return
 		case <-wake:
 		case <-time.After(pause):

@@ -65,18 +65,22 @@ func TestRayJobKeepsItsPlace(t *testing.T) {
 func TestAskedWhileRead(t *testing.T) {
 	var r reading
 	g := translate.Group{Namespace: "default", Kind: translate.ByGang, Name: "g"}
-	wake := r.begin(g)
-	if wake == nil || r.begin(g) != nil || r.begin(g) != nil {
+	first, other := []translate.ObjectRef{{Name: "a"}}, []translate.ObjectRef{{Name: "a"}, {Name: "b"}}
+	wake := r.begin(ReadGang{g, first})
+	if wake == nil || r.begin(ReadGang{g, first}) != nil || r.begin(ReadGang{g, other}) != nil {
 		t.Fatal("two read it")
+	}
+	if got := r.objects(g); len(got) != 2 {
+		t.Errorf("it reads %v, and not what was asked for last", got)
 	}
 	if r.end(g) {
 		t.Fatal("it ends, though it was asked for again")
 	}
-	if r.begin(g) != nil || len(wake) != 1 {
+	if r.begin(ReadGang{g, first}) != nil || len(wake) != 1 {
 		t.Error("who waits for his turn is not woken")
 	}
 	<-wake
-	if !r.end(g) || r.begin(g) == nil {
+	if !r.end(g) || r.begin(ReadGang{g, first}) == nil {
 		t.Error("nobody reads it any longer")
 	}
 }
