@@ -23,11 +23,12 @@ type churnBench struct {
 	length, every, mean core.Time
 	rate                float64
 	tenant              []string
+	profiles            string
 	burdens             []kubebench.Burden
 }
 
 // churnFlags are the flags that need --churn.
-var churnFlags = []string{"rate", "mean", "every", "tenant"}
+var churnFlags = []string{"rate", "mean", "every", "tenant", "pprof-address"}
 
 func (b *churnBench) register(c *cobra.Command) {
 	b.every, b.mean = 60*core.Second, 60*core.Second
@@ -36,6 +37,7 @@ func (b *churnBench) register(c *cobra.Command) {
 	f.Float64Var(&b.rate, "rate", 30, "with --churn: the `NUMBER` of pods created per second")
 	durationVar(f, &b.mean, "mean", "with --churn: how long a pod runs on average")
 	durationVar(f, &b.every, "every", "with --churn: the time that a line of the table is about")
+	f.StringVar(&b.profiles, "pprof-address", "", "with --churn: the scheduler serves /debug/pprof at this `ADDRESS`, such as 127.0.0.1:6060")
 	f.StringSliceVar(&b.tenant, "tenant", nil, "with --churn: what one tenant does meanwhile, one after the other, as a `LIST` such as pods=100000,labels=30000,terms=10000,churned=1000000; the churn of the others is watched for the DURATION before, during and after each")
 }
 
@@ -48,7 +50,7 @@ func (b *churnBench) parse(c *cobra.Command) error {
 		what, number, _ := strings.Cut(text, "=")
 		n, err := strconv.Atoi(number)
 		if !slices.Contains(kubebench.BurdenKinds(), kubebench.BurdenKind(what)) || err != nil || n < 1 {
-			return badUsage(c, "--tenant: expected pods=N, labels=N, terms=N or churned=N; found %q", text)
+			return badUsage(c, "--tenant: expected pods=N, unscheduled=N, labels=N, terms=N or churned=N; found %q", text)
 		}
 		b.burdens = append(b.burdens, kubebench.Burden{What: kubebench.BurdenKind(what), N: n})
 	}
@@ -95,6 +97,9 @@ func (b *churnBench) run(c *cobra.Command, nodes []int, workers int, asJSON bool
 		Cluster: cluster, Program: program, Kubeconfig: there.Kubeconfig, For: time.Duration(b.length), Every: time.Duration(b.every),
 		Churn:   kubebench.Churn{Rate: b.rate, Mean: time.Duration(b.mean), Namespace: "others"},
 		Burdens: b.burdens, Tenant: "tenant", Rest: min(restFor, time.Duration(b.length)),
+	}
+	if b.profiles != "" {
+		s.Flags = []string{"--pprof-address", b.profiles}
 	}
 	if err := b.prepare(ctx, s, config, nodes[0]); err != nil {
 		return err

@@ -35,8 +35,8 @@ func (l *last) Write(p []byte) (int, error) {
 }
 
 // StartScheduler starts program, which is muster, as the scheduler of the cluster with a
-// kubeconfig. It is killed when ctx ends.
-func StartScheduler(ctx context.Context, program, kubeconfig string) (*Process, error) {
+// kubeconfig and with further flags. It is killed when ctx ends.
+func StartScheduler(ctx context.Context, program, kubeconfig string, flags ...string) (*Process, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free
 	if err != nil {
 		return nil, err
@@ -45,7 +45,8 @@ func StartScheduler(ctx context.Context, program, kubeconfig string) (*Process, 
 	if err := l.Close(); err != nil {
 		return nil, err
 	}
-	p.command = exec.CommandContext(ctx, program, "scheduler", "--kubeconfig", kubeconfig, "--metrics-address", p.address)
+	args := append([]string{"scheduler", "--kubeconfig", kubeconfig, "--metrics-address", p.address}, flags...)
+	p.command = exec.CommandContext(ctx, program, args...)
 	p.command.Stderr = &p.said
 	if err := p.command.Start(); err != nil {
 		return nil, err

@@ -52,7 +52,9 @@ type Soak struct {
 	Cluster *Cluster
 	// Program is muster, and Kubeconfig the file with which it reaches the cluster.
 	Program, Kubeconfig string
-	Churn               Churn
+	// Flags are more flags of the scheduler.
+	Flags []string
+	Churn Churn
 	// For is how long the churn is watched, Every how long the window of a row is.
 	For, Every time.Duration
 	// Burdens are what a tenant does meanwhile, one after the other: the churn is watched
@@ -81,7 +83,7 @@ type soaking struct {
 func (s *Soak) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	process, err := StartScheduler(ctx, s.Program, s.Kubeconfig)
+	process, err := StartScheduler(ctx, s.Program, s.Kubeconfig, s.Flags...)
 	if err != nil {
 		return err
 	}

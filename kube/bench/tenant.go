@@ -25,6 +25,9 @@ type BurdenKind string
 const (
 	// Pods are that many pods.
 	Pods BurdenKind = "pods"
+	// Unscheduled are that many pods of a scheduler that does not exist: what of the pods'
+	// burden is the API server's.
+	Unscheduled BurdenKind = "unscheduled"
 	// Labels are that many different labels, on a hundred pods.
 	Labels BurdenKind = "labels"
 	// Terms are that many anti-affinities over all namespaces, each of its own, on pods
@@ -35,7 +38,7 @@ const (
 )
 
 // BurdenKinds lists the burdens.
-func BurdenKinds() []BurdenKind { return []BurdenKind{Pods, Labels, Terms, Churned} }
+func BurdenKinds() []BurdenKind { return []BurdenKind{Pods, Unscheduled, Labels, Terms, Churned} }
 
 // perPod is how many terms a pod has, and how many pods have all the labels.
 const perPod = 100
@@ -54,9 +57,13 @@ func (c *Cluster) Lay(ctx context.Context, b Burden, namespace, queue string) er
 		})
 	}
 	switch b.What {
-	case Pods:
+	case Pods, Unscheduled:
 		return c.each(ctx, b.N, func(ctx context.Context, i int) error {
-			_, err := create(ctx, i, func(*v1.Pod) {})
+			_, err := create(ctx, i, func(p *v1.Pod) {
+				if b.What == Unscheduled {
+					p.Spec.SchedulerName = "nobody"
+				}
+			})
 			return err
 		})
 	case Labels:
