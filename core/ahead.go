@@ -12,40 +12,107 @@ import (
 // This file says what will become of a job that waits: how many jobs are tried before it, and when it evicts others
 // that must run for their minimum time first.
 
-// ahead counts the waiting jobs that come before one in the order, without those that can never start as things are:
-// even an empty cluster would not hold them, or their queue could never hold what they need.
-func (e *Engine) ahead(j *job) int {
-	before := func(o *job) bool { return e.comesBefore(o, j) }
-	if e.turns.lines != nil {
-		js := []*job{j}
-		for _, o := range e.jobs.byName {
-			if o != j && o.class != nil {
-				js = append(js, o)
-			}
-		}
-		e.sortByOrder(js)
-		first := map[*job]bool{}
-		for _, o := range js[:slices.Index(js, j)] {
-			first[o] = true
-		}
-		before = func(o *job) bool { return first[o] }
+// MostAhead is up to how many jobs before one are counted: beyond that the number says no more to a user, and to count them all
+// would take the longer the more wait.
+const MostAhead = 1000
+
+// AheadText is a number of jobs that come before one, as [Explanation].Ahead counts them.
+func AheadText(n int) string {
+	if n >= MostAhead {
+		return fmt.Sprint(MostAhead, " or more")
 	}
-	n, never := 0, map[alike]bool{}
-	for _, o := range e.jobs.byName {
-		if o == j || o.class == nil || !before(o) {
-			continue
-		}
-		key := alike{class: o.class, keeps: o.keeps()}
-		hopeless, known := never[key]
-		if !known {
-			hopeless = e.neverStarts(o)
-			never[key] = hopeless
-		}
-		if !hopeless {
+	return fmt.Sprint(n)
+}
+
+// ahead counts the waiting jobs that come before one in the order, at most [MostAhead], without those that can never start as
+// things are: even an empty cluster would not hold them, or their queue could never hold what they need.
+func (q *Inquiry) ahead(j *job) int {
+	if q.e.turns.lines != nil {
+		return q.aheadInTurns(j)
+	}
+	if q.order == nil {
+		q.order = q.e.firstInOrder(MostAhead, q.neverStarts)
+	}
+	n := 0
+	for _, o := range q.order {
+		if o != j && q.e.comesBefore(o, j) {
 			n++
 		}
 	}
 	return n
+}
+
+// aheadInTurns is ahead where users take turns: the place of a job depends on all those that take turns with it.
+func (q *Inquiry) aheadInTurns(j *job) int {
+	if q.order == nil {
+		q.order = q.e.firstOfEach(MostAhead)
+		q.e.sortByOrder(q.order)
+	}
+	order := q.order
+	if !slices.Contains(order, j) {
+		if j.class != nil && !q.neverStarts(j.class) {
+			return MostAhead // as many jobs of its class come first
+		}
+		order = append(slices.Clone(order), j)
+		q.e.sortByOrder(order)
+	}
+	n := 0
+	for _, o := range order {
+		if o == j || n == MostAhead {
+			break
+		}
+		if !q.neverStarts(o.class) {
+			n++
+		}
+	}
+	return n
+}
+
+// firstInOrder returns the first jobs of those that wait, at most n, without those of classes to be left out: nil for none. The
+// last of them is on top. It costs a look at each class, and little for each job that it returns.
+func (e *Engine) firstInOrder(n int, leftOut func(*class) bool) []*job {
+	first := heap[*job]{less: func(a, b *job) bool { return e.comesBefore(b, a) }, moved: func(*job, int) {}}
+	among := func(j *job) bool { return len(first.items) < n || e.comesBefore(j, first.items[0]) }
+	for _, c := range e.waiting.classes {
+		if len(c.jobs.items) == 0 || !among(c.head()) || leftOut != nil && leftOut(c) {
+			continue
+		}
+		for j := range c.jobs.ascending() {
+			if !among(j) {
+				break
+			}
+			if len(first.items) == n {
+				first.remove(first.items[0], 0)
+			}
+			first.push(j)
+		}
+	}
+	return first.items
+}
+
+// firstOfEach returns the first jobs of each class, at most n of each, in no order.
+func (e *Engine) firstOfEach(n int) []*job {
+	var first []*job
+	for _, c := range e.waiting.classes {
+		left := n
+		for j := range c.jobs.ascending() {
+			if left == 0 {
+				break
+			}
+			first, left = append(first, j), left-1
+		}
+	}
+	return first
+}
+
+// neverStarts reports whether the jobs of a class cannot start as long as nodes and quotas are as they are, whatever ends.
+func (q *Inquiry) neverStarts(c *class) bool {
+	never, known := q.never[c]
+	if !known {
+		never = q.e.neverStarts(c.head())
+		q.never[c] = never
+	}
+	return never
 }
 
 // neverStarts reports whether a waiting job cannot start as long as nodes and quotas are as they are, whatever ends.

@@ -66,6 +66,8 @@ type call struct {
 	now Time
 	// working is the job that it is about, "" if none: see [Engine.Working].
 	working string
+	// inquiry is of what was asked since the call: see [Engine.Explain].
+	inquiry *Inquiry
 }
 
 // decisions are what a pass returns. They are reused by the next one.
@@ -133,6 +135,7 @@ func (e *Engine) Apply(now Time, ev Event) error {
 	if now < e.now {
 		return fmt.Errorf("time goes back from %.9gs to %.9gs", e.now.Seconds(), now.Seconds())
 	}
+	e.inquiry = nil
 	e.expected.advance(now)
 	e.longTerm.advance(now)
 	err := e.apply(now, ev)

@@ -22,8 +22,8 @@ type Explanation struct {
 	// Waiting, Running and Leaving count pods; nominated ones wait. Moving counts those of
 	// the running ones that are being moved, Standby those that lend their GPUs.
 	Waiting, Running, Leaving, Moving, Standby int
-	// Ahead counts the waiting jobs before it in the order of all jobs, without those that can never start. Since is
-	// when it began to wait.
+	// Ahead counts the waiting jobs before it in the order of all jobs, without those that can never start: [MostAhead] stands for
+	// as many or more. Since is when it began to wait.
 	Ahead int
 	Since Time
 	// Settled is when the first job that may be evicted for it will have run for its minimum
@@ -47,22 +47,24 @@ type Explanation struct {
 	Turn string
 }
 
-// Explain explains a job, and returns false if there is no such live job. It costs O(nodes +
-// waiting jobs): it is for users' questions.
+// Explain explains a job, and returns false if there is no such live job. It costs O(nodes), and the first since the last event or pass
+// O(classes of waiting jobs): it is for users' questions.
 func (e *Engine) Explain(name string) (Explanation, bool) {
 	j := e.jobs.byName[name]
 	if j == nil {
 		return Explanation{}, false
 	}
-	e.unowned.lend()
+	if e.inquiry == nil {
+		e.inquiry = e.Inquire()
+	}
+	q := e.inquiry
 	x := Explanation{
 		Job: name, Since: j.since, Running: int(j.count[podRunning]), Leaving: j.leaving(),
 		Waiting: j.waiting(), Moving: j.movesNow(), Standby: int(j.standing), Settled: Never, EvictsAt: Never, Delayed: Never, Stops: e.staleGangs.until(j),
 	}
-	x.Ahead = e.ahead(j)
+	x.Ahead = q.ahead(j)
 	if x.Waiting > 0 {
 		e.working = name
-		q := e.Inquire()
 		x.Reason, x.Detail = q.why(j)
 		x.Detail += j.behind() + e.recovery.text(j)
 		if strings.Contains(x.Detail, tooYoung) {
@@ -135,6 +137,8 @@ type Inquiry struct {
 	e     *Engine
 	first *job // under StrictFIFO it holds back all others
 	said  map[alike]answer
+	never map[*class]bool // whether the jobs of a class can never start
+	order []*job          // see ahead; nil until it is asked for
 }
 
 // alike is what jobs have in common which get the same answer.
@@ -155,7 +159,7 @@ type answer struct {
 // Inquire begins an inquiry.
 func (e *Engine) Inquire() *Inquiry {
 	e.unowned.lend()
-	q := &Inquiry{e: e, said: map[alike]answer{}}
+	q := &Inquiry{e: e, said: map[alike]answer{}, never: map[*class]bool{}}
 	q.first = q.firstReady()
 	return q
 }

@@ -36,22 +36,24 @@ func (e *Engine) Forecast() Forecast {
 	e.unowned.lend()
 	// 1. The jobs that wait, and when running pods end. If no end is known, nothing is.
 	f := forecaster{Engine: e, Forecast: Forecast{Starts: map[string]Time{}}}
-	for _, j := range e.jobs.byName {
-		if j.class != nil {
-			f.queued = append(f.queued, j)
-		}
+	waiting := 0
+	for _, c := range e.waiting.classes {
+		waiting += len(c.jobs.items)
 	}
-	if len(f.queued) == 0 {
+	if waiting == 0 {
 		return f.Forecast
 	}
 	f.endings()
 	if f.ends.items == nil {
 		return f.Forecast
 	}
-	e.sortByOrder(f.queued)
-	if len(f.queued) > forecastJobs {
-		f.queued, f.Cut = f.queued[:forecastJobs], true
+	if e.turns.lines != nil {
+		f.queued = e.firstOfEach(forecastJobs)
+	} else {
+		f.queued = e.firstInOrder(forecastJobs, nil)
 	}
+	e.sortByOrder(f.queued)
+	f.queued, f.Cut = f.queued[:min(len(f.queued), forecastJobs)], waiting > forecastJobs
 
 	// 2. Ends and starts are simulated, and taken back: on the state, in the ledger, in the pods,
 	// and the numbers that a strategy has drawn at random.

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/muster-sched/muster/core/place"
@@ -471,6 +472,26 @@ func (h *heap[T]) order() {
 
 // has reports whether x, which is at place i if it is in the heap at all, is.
 func (h *heap[T]) has(x T, i int) bool { return i >= 0 && i < len(h.items) && h.items[i] == x }
+
+// ascending yields the items in order, each at the cost of the logarithm of how many it has yielded. The heap must not change meanwhile.
+func (h *heap[T]) ascending() iter.Seq[T] {
+	return func(yield func(T) bool) {
+		next := heap[int]{less: func(a, b int) bool { return h.less(h.items[a], h.items[b]) }, moved: func(int, int) {}}
+		if len(h.items) > 0 {
+			next.push(0)
+		}
+		for len(next.items) > 0 {
+			i := next.items[0]
+			if !yield(h.items[i]) {
+				return
+			}
+			next.remove(i, 0)
+			for c := 2*i + 1; c <= 2*i+2 && c < len(h.items); c++ {
+				next.push(c)
+			}
+		}
+	}
+}
 
 // remove takes out x, which is at place i if it is in the heap at all.
 func (h *heap[T]) remove(x T, i int) bool {

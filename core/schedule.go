@@ -15,7 +15,7 @@ import (
 // A class that finds no room is not tried again until something is freed that
 // it could use, so that a pass costs what has changed, not what waits.
 func (e *Engine) Decide(now Time) []Decision {
-	e.now, e.working = now, ""
+	e.now, e.working, e.inquiry = now, "", nil
 	e.out, e.places, e.wakes.next = e.out[:0], e.places[:0], Never
 	e.waiting.rounds.pass++
 	e.expected.advance(now)

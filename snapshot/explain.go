@@ -16,7 +16,7 @@ type Explanation struct {
 	Waiting int    `json:"waiting_pods"`
 	Running int    `json:"running_pods"`
 	Leaving int    `json:"leaving_pods"`
-	// Ahead counts the waiting jobs before it.
+	// Ahead counts the waiting jobs before it; [core.MostAhead] stands for as many or more.
 	Ahead int `json:"ahead"`
 	// Reason says why pods wait, Detail gives the numbers, Change what would
 	// have to change; all are empty when none waits.

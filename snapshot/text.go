@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/muster-sched/muster/core"
 )
 
 // WriteText writes the answer as text.
@@ -105,7 +107,7 @@ func (s Explanation) WriteText(w io.Writer) error {
 	line("Pods", "%d running, %d waiting, %d leaving", s.Running, s.Waiting, s.Leaving)
 	if s.Reason != "" {
 		line("Reason", "%s", because(s.Reason, s.Detail))
-		line("Ahead of it", "%d waiting jobs", s.Ahead)
+		line("Ahead of it", "%s waiting jobs", core.AheadText(s.Ahead))
 	}
 	if s.Turn != "" {
 		line("Turn", "%s", s.Turn)

@@ -30,7 +30,7 @@ type Explanation struct {
 	Job
 	// Turn says which queue, job or user comes before it.
 	Turn string `json:"turn,omitempty"`
-	// Ahead counts the waiting jobs before it, -1 when that is not known.
+	// Ahead counts the waiting jobs before it, -1 when that is not known; [core.MostAhead] stands for as many or more.
 	Ahead int `json:"ahead"`
 	// Change says what would have to change for it to start.
 	Change string `json:"change,omitempty"`
@@ -95,7 +95,8 @@ func (c *Client) Explain(ctx context.Context, namespace, name string) (*Explanat
 		x.Change = core.EvictsAdvice
 	}
 	if detail, ahead, ok := strings.Cut(j.Detail, translate.AheadMark); ok {
-		if n, err := strconv.Atoi(ahead); err == nil {
+		count, _, _ := strings.Cut(ahead, " ") // 1000 or more
+		if n, err := strconv.Atoi(count); err == nil {
 			x.Detail, x.Ahead = detail, n
 		}
 	}
@@ -316,7 +317,7 @@ func (x *Explanation) Write(w io.Writer, v *View) error {
 			t.Add("Turn", x.Turn)
 		}
 		if x.Ahead >= 0 {
-			t.Add("Ahead", fmt.Sprintf("waiting jobs before it: %d", x.Ahead))
+			t.Add("Ahead", "waiting jobs before it: "+core.AheadText(x.Ahead))
 		}
 		switch {
 		case x.Settled:
