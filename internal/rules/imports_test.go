@@ -72,7 +72,8 @@ var mayImport = map[string][]string{
 	"kube/standby":   {"core", "api/v1alpha1", "kube/act", "kube/objects", "kube/stats", "kube/tables", "kube/translate"},
 	"kube/guard":     {"core", "kube/translate"},
 	"kube/journey":   {},
-	"kube/reports":   {"core", "core/frag", "api/v1alpha1", "kube/tables", "kube/act", "kube/stats", "kube/translate"},
+	"kube/reports":   {"core", "core/frag", "api/v1alpha1", "kube/tables", "kube/act", "kube/fair", "kube/stats", "kube/translate"},
+	"kube/fair":      {}, // a queue
 	"kube/tables":    {"kube/journey", "kube/queues", "core", "core/cluster", "core/frag", "core/quota", "api/v1alpha1", "kube/exclude", "kube/objects", "kube/owners", "kube/act", "kube/devices", "kube/done", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate", "kube/sharing", "kube/after", "internal/spelling"},
 	"kube/objects":   {"core", "api/v1alpha1", "kube/act", "kube/devices", "kube/health", "kube/prefer", "kube/sharing", "kube/translate"},
 	"kube/prefer":    {"core", "core/cluster", "kube/translate"},
@@ -84,7 +85,7 @@ var mayImport = map[string][]string{
 	"kube/advise":    {"core", "api/v1alpha1", "kube/translate", "semantic/metadata"},
 	"kube/feed":      {}, // it knows neither the tables nor the objects
 	"kube/follow":    {"kube/translate"},
-	"kube/act":       {"api/", "kube/after", "kube/follow", "kube/owners", "kube/translate"}, // it writes what it is given, and decides nothing
+	"kube/act":       {"api/", "kube/after", "kube/fair", "kube/follow", "kube/owners", "kube/translate"}, // it writes what it is given, and decides nothing
 	"kube/lease":     {"api/"},
 	"kube/stats":     {"core", "core/cluster", "core/frag", "core/quota", "kube/act"}, // act has metrics of its own
 	"kube/owners":    {"core", "api/v1alpha1", "kube/translate", "kube/keys"},

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/fair"
 )
 
 // Report writes into the conditions of a pod, or of a PodGroup, why it waits, or that it
@@ -32,15 +33,14 @@ type Report struct {
 	Shard int // of its group
 }
 
-// reports has the latest report to write for each object, in the order in which objects
-// were first reported on. For each object one report is written at a time, so that the
-// latest is written last.
+// reports has the latest report to write for each object. Namespaces take turns; in each, objects come in the order in which they
+// were first reported on. For each object one report is written at a time, so that the latest is written last.
 type reports struct {
 	mu    sync.Mutex
 	by    map[types.UID]Report
-	busy  map[types.UID]int // being written: of which shard
-	order []types.UID       // those in by that are not busy
-	ready chan struct{}     // has an element when order may have any
+	busy  map[types.UID]int     // being written: of which shard
+	order fair.Queue[types.UID] // those in by that are not busy
+	ready chan struct{}         // has an element when order may have any
 }
 
 func newReports() *reports {
@@ -57,7 +57,7 @@ func (r *reports) put(list ...Report) {
 	for _, x := range list {
 		old, ok := r.by[x.UID]
 		if _, busy := r.busy[x.UID]; !ok && !busy {
-			r.order = append(r.order, x.UID)
+			r.order.Put(x.Namespace, x.UID)
 		}
 		x.Ungate = x.Ungate || old.Ungate
 		if x.Reason == old.Reason {
@@ -80,11 +80,10 @@ func (r *reports) wake() {
 func (r *reports) take() (Report, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.order) == 0 {
+	uid, ok := r.order.Take()
+	if !ok {
 		return Report{}, false
 	}
-	uid := r.order[0]
-	r.order = r.order[1:]
 	x := r.by[uid]
 	delete(r.by, uid)
 	r.busy[uid] = x.Shard
@@ -100,7 +99,7 @@ func (r *reports) written(x *Report, ok bool) {
 		if !later {
 			r.by[x.UID] = *x
 		}
-		r.order = append(r.order, x.UID)
+		r.order.Put(x.Namespace, x.UID)
 	}
 	r.mu.Unlock()
 	r.wake()
@@ -112,7 +111,7 @@ func (r *reports) drain(ctx context.Context, shard int) bool {
 	for {
 		busy := false
 		r.mu.Lock()
-		r.order = slices.DeleteFunc(r.order, func(uid types.UID) bool {
+		r.order.Drop(func(uid types.UID) bool {
 			drop := r.by[uid].Shard == shard
 			if drop {
 				delete(r.by, uid)

@@ -2,6 +2,7 @@ package act
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -182,5 +183,30 @@ func TestMessagesArePlain(t *testing.T) {
 		if !strings.Contains(c.Message, "queue  [31m  x does not exist") || len(c.Message) > 2030 || !strings.HasSuffix(c.Message, "ä…") {
 			t.Errorf("%s has %d bytes: %q", c.Type, len(c.Message), c.Message)
 		}
+	}
+}
+
+// What is to be written about a tenant with many pods delays nothing of others.
+func TestReportsOfNamespacesInTurn(t *testing.T) {
+	r := newReports()
+	report := func(namespace, name string) {
+		x := Report{Pod: podNamed(name)}
+		x.Namespace = namespace
+		r.put(x)
+	}
+	for i := range 1000 {
+		report("many", fmt.Sprint("p", i))
+	}
+	report("few", "mine")
+	first, _ := r.take()
+	second, _ := r.take()
+	if first.Name != "p0" || second.Name != "mine" {
+		t.Errorf("%s and %s are written first", first.Name, second.Name)
+	}
+	r.written(&second, false) // again
+	third, _ := r.take()
+	fourth, _ := r.take()
+	if third.Name != "p1" || fourth.Name != "mine" {
+		t.Errorf("then %s and %s", third.Name, fourth.Name)
 	}
 }

@@ -51,7 +51,7 @@ func TestChurnLeavesNothing(t *testing.T) {
 	w.m.Explain(100)
 	w.m.Statuses(metav1.NewTime(w.now))
 	for what, n := range map[string]int{
-		"pods": len(w.m.Pods), "groups": len(w.m.Groups), "jobs": len(w.m.Jobs), "waiters": len(w.m.reports.Waiters),
+		"pods": len(w.m.Pods), "groups": len(w.m.Groups), "jobs": len(w.m.Jobs), "waiters": w.m.reports.Waiters(),
 		"dirty groups": len(w.m.dirty), "groups to be counted": w.m.Pending(), "stages": len(w.m.Stages),
 	} {
 		if n > 0 {

@@ -109,7 +109,7 @@ func (m *driver) advance(g *tables.Group) {
 	}
 	m.warn(g)
 	if len(g.Loose) > 0 || !g.Submitted {
-		m.reports.Waiters[g] = true
+		m.reports.Waits(g)
 	}
 	// 7. A gang that waits leaves the engine when pods that it needs are gone or no longer ready.
 	// The engine would make room for a gang that cannot start.

@@ -152,7 +152,7 @@ func New(c Config) *Mirror {
 		arrived: map[string]*tables.Node{},
 	}}}
 	m.Census = tables.NewCensus(&m.Tables)
-	m.reports = reports.Reporter{Tables: &m.Tables, Census: &m.Census, Guarded: m.guarded, Waiters: map[*tables.Group]bool{}}
+	m.reports = reports.Reporter{Tables: &m.Tables, Census: &m.Census, Guarded: m.guarded}
 	m.lenders = standby.Lenders{Tables: &m.Tables, Census: &m.Census, Log: c.Log, Metrics: c.Metrics, Tell: m.tell, MustTell: m.mustTell, Say: m.sayStandby}
 	m.Policies.Name, m.Topologies.Name, m.Lost.Config = c.PolicyName, c.Topology, c.Lost
 	m.Queues.Closed = c.ClosedQueues

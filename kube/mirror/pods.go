@@ -336,7 +336,7 @@ func (m *driver) bound(uid types.UID, ok, gone bool) {
 			m.mustTell(core.BindFailed{Job: p.Group.Job, Pod: p.Slot})
 		}
 		m.notGranted(p)
-		m.reports.Waiters[p.Group] = true
+		m.reports.Waits(p.Group)
 		m.volumesChanged(m.Storage.ObservePod(p.UsesVolumes()))
 		m.refit(p)
 	}

@@ -83,7 +83,7 @@ func (m *driver) confine(g *tables.Group) bool {
 	}
 	if g.Waits() {
 		g.Wait(m.Now, tables.ReasonQuarantined, detail)
-		m.reports.Waiters[g] = true
+		m.reports.Waits(g)
 	}
 	return true
 }

@@ -7,11 +7,11 @@ package reports
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/frag"
 	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/fair"
 	"github.com/muster-sched/muster/kube/stats"
 	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
@@ -50,43 +50,54 @@ type Reporter struct {
 	// Guarded calls a function that asks the engine about a group, nil for none, and reports
 	// whether it did not panic.
 	Guarded func(g *tables.Group, call func()) bool
-	// Waiters are the groups with waiting pods, and some that no longer have any.
-	Waiters map[*tables.Group]bool
 	Outlook Outlook
 
-	asking []*tables.Group // the groups to explain next
-	noted  core.Time       // when counts of evictions were written last
-	ledger ledgerTurn
+	// waiters are the groups with waiting pods, and some that no longer have any: those to explain next come first. A namespace
+	// whose jobs are many does not delay what others are told.
+	waiters fair.Queue[*tables.Group]
+	waits   map[*tables.Group]bool // those in waiters
+	noted   core.Time              // when counts of evictions were written last
+	ledger  ledgerTurn
 	// standings are where queues stood at a time.
 	standings map[string]core.Standing
 	stood     core.Time
 }
 
-// Explain asks the engine about at most n waiting jobs, in turn, and returns what is to be
-// written.
-func (r *Reporter) Explain(e Engine, n int) []act.Report {
-	// A round explains each job once, the oldest first; a new round begins when all have been
-	// explained.
-	if len(r.asking) == 0 {
-		for g := range r.Waiters {
-			if r.Reportable(g) {
-				r.asking = append(r.asking, g)
-			} else {
-				delete(r.Waiters, g)
-			}
-		}
-		slices.SortFunc(r.asking, func(a, b *tables.Group) int { return a.Created.Compare(b.Created) })
+// gonePerLook bounds how many groups that no longer wait are dropped for each that may be explained at once: when a tenant's jobs end, all of them do.
+const gonePerLook = 50
+
+// Waiters is how many groups are among those to be explained.
+func (r *Reporter) Waiters() int { return len(r.waits) }
+
+// Waits says that a group may have waiting pods.
+func (r *Reporter) Waits(g *tables.Group) {
+	if r.waits == nil {
+		r.waits = map[*tables.Group]bool{}
 	}
+	if !r.waits[g] {
+		r.waits[g] = true
+		r.waiters.Put(g.ID.Namespace, g)
+	}
+}
+
+// Explain asks the engine about at most n waiting jobs, and returns what is to be written. Namespaces take turns, and in
+// each its jobs.
+func (r *Reporter) Explain(e Engine, n int) []act.Report {
 	var out []act.Report
-	for n > 0 && len(r.asking) > 0 {
-		g := r.asking[0]
-		r.asking[0], r.asking = nil, r.asking[1:]
+	var asked []*tables.Group
+	for looks := gonePerLook * n; len(asked) < n && looks > 0; looks-- {
+		g, ok := r.waiters.Take()
+		if !ok {
+			break
+		}
 		if !r.Reportable(g) {
-			delete(r.Waiters, g)
+			delete(r.waits, g)
 			continue
 		}
-		out = append(out, r.Report(e, g)...)
-		n--
+		out, asked = append(out, r.Report(e, g)...), append(asked, g)
+	}
+	for _, g := range asked {
+		r.waiters.Put(g.ID.Namespace, g)
 	}
 	return out
 }
@@ -181,7 +192,7 @@ func (r *Reporter) detailOf(e Engine, g *tables.Group, x *core.Explanation) stri
 		detail += translate.TurnMark + x.Turn
 	}
 	if x.Ahead > 0 {
-		detail += fmt.Sprint(translate.AheadMark, x.Ahead)
+		detail += translate.AheadMark + core.AheadText(x.Ahead)
 	}
 	detail += r.expects(e, g, x)
 	detail += r.queueText(g)
@@ -200,8 +211,8 @@ func (r *Reporter) nearest(e Engine, g *tables.Group) (text string) {
 // Outlook is the last forecast of an engine. The zero value makes Reporter ask for one.
 type Outlook struct {
 	core.Forecast
-	Of    map[*tables.Group]bool // the groups that waited then, and whether the engine knew them
-	Until core.Time              // when the next is made
+	Made  core.Time
+	Until core.Time // when the next is made
 }
 
 // queueText says in which queue a group waits, if its pods do not say so: an object above them does, or a PodGroup.
@@ -225,11 +236,8 @@ func (r *Reporter) expects(e Engine, g *tables.Group, x *core.Explanation) strin
 		return ""
 	}
 	if r.Now >= r.Outlook.Until {
-		r.Outlook = Outlook{Of: map[*tables.Group]bool{}, Until: r.Now + Every}
+		r.Outlook = Outlook{Made: r.Now, Until: r.Now + Every}
 		r.Guarded(nil, func() { r.Outlook.Forecast = e.Forecast() })
-		for g := range r.Waiters {
-			r.Outlook.Of[g] = g.Submitted
-		}
 	}
 	f := &r.Outlook
 	at, ok := f.Starts[g.Job]
@@ -238,7 +246,7 @@ func (r *Reporter) expects(e Engine, g *tables.Group, x *core.Explanation) strin
 		return translate.StartMark + translate.Clock(at)
 	case f.Cut:
 		return translate.NoStartMark + "too many jobs wait to forecast all of them"
-	case !f.Of[g]:
+	case x.Since > f.Made:
 		return translate.NoStartMark + "the job was created after the last forecast"
 	case f.Endless > 0:
 		return translate.NoStartMark + fmt.Sprintf("running jobs without a walltime, or past it: %d", f.Endless)
