@@ -10,6 +10,7 @@ package peers
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unique"
@@ -86,8 +87,11 @@ type having struct {
 	selectors int
 }
 
-// place is a namespace, "" for any, and a label with a value, both empty for any labels.
-type place struct{ namespace, key, value string }
+// place is a namespace, "" for any, and a label with a value, or with any; without a label for any labels.
+type place struct {
+	namespace, key, value string
+	any                   bool
+}
 
 // port is a port of nodes.
 type port struct {
@@ -211,6 +215,9 @@ func (x *Index) addTerm(t *translate.Term, changed changes) {
 		for _, v := range values {
 			among = append(among, by.by[v])
 		}
+		if values == nil {
+			among = slices.AppendSeq(among, maps.Values(by.by))
+		}
 	} else if s.ByLabel {
 		for _, by := range x.by {
 			among = append(among, by)
@@ -311,13 +318,13 @@ func (s *selected) where() (list []place) {
 	if s.ByLabel {
 		namespaces = []string{""}
 	}
-	key, values, ok := s.Pair()
-	if !ok {
-		values = []string{""}
-	}
+	key, values, _ := s.Pair()
 	for _, n := range namespaces {
 		for _, v := range values {
-			list = append(list, place{n, key, v})
+			list = append(list, place{namespace: n, key: key, value: v})
+		}
+		if values == nil {
+			list = append(list, place{namespace: n, key: key, any: true})
 		}
 	}
 	return list

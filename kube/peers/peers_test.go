@@ -50,8 +50,18 @@ func in(namespace string) func(*v1.Pod) {
 	return func(p *v1.Pod) { p.Namespace = namespace }
 }
 
+// term selects pods with labels: with a value, or, without one, with any.
 func term(labels string) v1.PodAffinityTerm {
-	return v1.PodAffinityTerm{TopologyKey: "host", LabelSelector: &metav1.LabelSelector{MatchLabels: set(labels)}}
+	x := v1.PodAffinityTerm{TopologyKey: "host", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{}}}
+	for _, pair := range strings.Fields(labels) {
+		if k, v, ok := strings.Cut(pair, "="); ok {
+			x.LabelSelector.MatchLabels[k] = v
+		} else {
+			exists := metav1.LabelSelectorRequirement{Key: k, Operator: metav1.LabelSelectorOpExists}
+			x.LabelSelector.MatchExpressions = append(x.LabelSelector.MatchExpressions, exists)
+		}
+	}
+	return x
 }
 
 func apart(labels string) func(*v1.Pod) {
@@ -239,7 +249,7 @@ func TestChangesAreWhatChanged(t *testing.T) {
 					c = x.ObserveLabels(p, translate.LabelsOf(set(label())))
 				} else {
 					var with []func(*v1.Pod)
-					for _, f := range []func(*v1.Pod){apart(fmt.Sprint("app=", r.IntN(3))), near(fmt.Sprint("tier=", r.IntN(2)), "red"), hostPort(80), foreign, in("other")} {
+					for _, f := range []func(*v1.Pod){apart(fmt.Sprint("app=", r.IntN(3))), apart("tier"), near(fmt.Sprint("tier=", r.IntN(2)), "red"), hostPort(80), foreign, in("other")} {
 						if r.IntN(3) == 0 {
 							with = append(with, f)
 						}
@@ -283,6 +293,22 @@ func TestChangesAreWhatChanged(t *testing.T) {
 			for _, b := range budgets {
 				twin.ObserveBudget(b)
 			}
+			for _, p := range pods { // the lists by label leave out none that selects it
+				var found []string
+				for s := range x.selecting(p) {
+					found = append(found, s.Name)
+				}
+				slices.Sort(found)
+				var all []string
+				for name, s := range x.selected {
+					if x.selects(s, p.sort) {
+						all = append(all, name)
+					}
+				}
+				if slices.Sort(all); !slices.Equal(found, all) {
+					t.Fatalf("seed %d: %s is selected by %q, found %q", seed, p.UID, all, found)
+				}
+			}
 			for uid, want := range answers(twin, same) {
 				if is := now[uid]; !is.surroundings.Equal(&want.surroundings) || is.matters != want.matters || is.kept != want.kept {
 					t.Fatalf("seed %d: of %s %+v, expected %+v", seed, uid, is, want)
@@ -299,23 +325,28 @@ func TestChangesAreWhatChanged(t *testing.T) {
 }
 
 // What tenants select costs others nothing: of ten thousand selectors in all namespaces, a pod
-// is compared with those alone that ask for one of its labels.
+// is compared with those alone that ask for one of its labels, with a value or with any.
 func TestSelectorsOfOthersCostNothing(t *testing.T) {
-	x := New()
-	for i := range 10_000 {
-		anywhere := term(fmt.Sprintf("key%d=v%d", i%100, i))
-		anywhere.NamespaceSelector = &metav1.LabelSelector{}
-		x.ObservePod(pod(t, fmt.Sprint("p", i), "", in("attacker"), func(p *v1.Pod) {
-			p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution = []v1.PodAffinityTerm{anywhere}
-		}))
-	}
-	victim := pod(t, "victim", "app=web key7=v7", in("victim"))
-	x.ObservePod(victim)
-	selecting, compared := 0, len(x.named[place{}])+len(x.named[place{"", "app", "web"}])+len(x.named[place{"", "key7", "v7"}])
-	for range x.selecting(victim) {
-		selecting++
-	}
-	if compared != 1 || selecting != 1 {
-		t.Errorf("it is compared with %d selectors, %d of them select it; expected 1 and 1", compared, selecting)
+	for form, selects := range map[string]string{"key%d=v%d": "key7=v7", "key%d.%d": "key7.7=any"} {
+		x := New()
+		for i := range 10_000 {
+			anywhere := term(fmt.Sprintf(form, i%100, i))
+			anywhere.NamespaceSelector = &metav1.LabelSelector{}
+			x.ObservePod(pod(t, fmt.Sprint("p", i), "", in("attacker"), func(p *v1.Pod) {
+				p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution = []v1.PodAffinityTerm{anywhere}
+			}))
+		}
+		victim := pod(t, "victim", "app=web "+selects, in("victim"))
+		x.ObservePod(victim)
+		selecting, compared := 0, len(x.named[place{any: true}])
+		for key, v := range victim.sort.all() {
+			compared += len(x.named[place{"", key, v, false}]) + len(x.named[place{"", key, "", true}])
+		}
+		for range x.selecting(victim) {
+			selecting++
+		}
+		if compared != 1 || selecting != 1 {
+			t.Errorf("%s: it is compared with %d selectors, %d of them select it; expected 1 and 1", form, compared, selecting)
+		}
 	}
 }

@@ -127,20 +127,22 @@ func (x *Index) Matters(p *Pod) bool {
 	return slices.ContainsFunc(p.Ports, func(q translate.Port) bool { return x.ports[q.String()].ours > 0 })
 }
 
-// selecting yields, in any order, what selects a pod: of the selectors that ask for a label with a value,
-// only those that ask for one of its own are looked at.
+// selecting yields, in any order, what selects a pod: of the selectors that ask for a label, only those that ask for one of its own are
+// looked at.
 func (x *Index) selecting(p *Pod) func(func(*selected) bool) {
 	return func(yield func(*selected) bool) {
 		for _, n := range []string{p.Namespace, ""} {
-			for s := range x.named[place{namespace: n}] {
+			for s := range x.named[place{namespace: n, any: true}] {
 				if x.selects(s, p.sort) && !yield(s) {
 					return
 				}
 			}
 			for key, v := range p.sort.all() {
-				for s := range x.named[place{n, key, v}] {
-					if x.selects(s, p.sort) && !yield(s) {
-						return
+				for _, at := range []place{{namespace: n, key: key, value: v}, {namespace: n, key: key, any: true}} {
+					for s := range x.named[at] {
+						if x.selects(s, p.sort) && !yield(s) {
+							return
+						}
 					}
 				}
 			}

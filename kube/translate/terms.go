@@ -41,8 +41,7 @@ type peer struct {
 	pods       labels.Selector
 }
 
-// Match reports whether a pod in a namespace, with the labels that both have, is
-// among them.
+// Match reports whether a pod in a namespace, with the labels that both have, is among them.
 func (p *Peers) Match(namespace string, of map[string]string, pod labels.Labels) bool {
 	for i := range p.all {
 		o := &p.all[i]
@@ -53,8 +52,7 @@ func (p *Peers) Match(namespace string, of map[string]string, pod labels.Labels)
 	return true
 }
 
-// Pair returns a label that each of them has, and the values of which it has one;
-// false when they need have none.
+// Pair returns a label that each of them has, and the values of which it has one, nil for any; false when they need have none.
 func (p *Peers) Pair() (key string, values []string, ok bool) {
 	for i := range p.all {
 		requirements, _ := p.all[i].pods.Requirements()
@@ -62,10 +60,12 @@ func (p *Peers) Pair() (key string, values []string, ok bool) {
 			switch r.Operator() {
 			case selection.In, selection.Equals, selection.DoubleEquals:
 				return r.Key(), r.Values().UnsortedList(), true
+			case selection.Exists:
+				key, ok = r.Key(), true
 			}
 		}
 	}
-	return "", nil, false
+	return key, nil, ok
 }
 
 // newPeers names the pods that match all of the selectors.
