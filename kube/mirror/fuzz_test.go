@@ -121,7 +121,9 @@ func (w *world) step(verb, name string, said []string) {
 		key, value, _ := strings.Cut(s, "=")
 		if key, ok := strings.CutPrefix(key, "+"); ok {
 			notes[key] = value
-		} else if q, err := resource.ParseQuantity(value); err == nil && len(value) < 40 && !hugeExponent.MatchString(value) {
+		} else if len(value) >= 40 || hugeExponent.MatchString(value) {
+			continue
+		} else if q, err := resource.ParseQuantity(value); err == nil {
 			if allowed(verb, key, q) {
 				requests[v1.ResourceName(key)] = q
 			}
