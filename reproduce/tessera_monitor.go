@@ -24,7 +24,7 @@ var tesseraMonitor = Experiment{
 }
 
 // What we chose: every how many of the trace's requests arrive, so that the pair is neither idle nor
-// overloaded, and which of its times. Default was chosen on the first 180 seconds, which are not used here.
+// overloaded, and which of its times. [monitor.Default] was chosen on the first 180 seconds, which are not used here.
 const (
 	azureConversations  = "azure-llm-2023/AzureLLMInferenceTrace_conv.csv.gz"
 	monitorEvery        = 5
@@ -37,7 +37,7 @@ const (
 
 // The settings that the paper tried, W in milliseconds and beta (§V-D, Fig. 10), and some between.
 var (
-	monitorWindows = []int{30, 100, 300, 1500}
+	monitorWindows = []int{10, 30, 100, 300, 1500}
 	monitorBetas   = []float64{1.1, 1.5, 2, 3}
 )
 
@@ -180,8 +180,8 @@ func runTesseraMonitor(ctx context.Context, o Options) (Result, error) {
 		Caption: "GPT-oss 20B on an A100 and an L40S at 200 Gbps, requests that arrive over 360 s, simulated; latency per generated token, mean over requests. Reference: Tessera\n" +
 			"(arXiv:2604.10180), §V-D and Fig. 10.",
 		Notes: []string{
-			fmt.Sprintf("Our monitor: W %d ms, beta %g; to throughput when waiting of %d ms has added up, back after %d ms of calm windows; a switch stalls for %d ms. Without hysteresis: neither, for W of 30,\n"+
-				"100, 300, 1500 ms and beta of 1.1, 1.5, 2, 3. The hysteresis was chosen on the first 180 s of the trace; the rows are of other arrivals.", d.Window/1e6, d.Beta, d.Wait/1e6, d.Calm/1e6, d.Stall/1e6),
+			fmt.Sprintf("Our monitor: W %d ms, beta %g; back to latency after %d ms of calm windows with at most one request; %d switches at once and one more every %d ms; a switch stalls for %d ms. Without\n"+
+				"hysteresis: neither, for W of 10, 30, 100, 300, 1500 ms and beta of 1.1, 1.5, 2, 3. The parameters were chosen on the first 180 s of the trace and on bursts of other seeds.", d.Window/1e6, d.Beta, d.Calm/1e6, d.Burst, d.Every/1e6, d.Stall/1e6),
 			"Inputs: rooflines of Table I for one prompt and one sequence, the time of a stall (the paper's 30 ms), and the load: every fifth request of the trace, at its own time; of the bursts, 0.6 a second for 20 s and 4 a second\n" +
 				"for 5 s on average, sizes exponential. There is no continuous batching, which the paper's engine has. The plan for latency serves one request at a time, that for throughput up to eight.",
 			"As far as \"aggressive\" and \"conservative\" go we compare the worst of the paper's two settings of each with the best of its sweeps, all without hysteresis: W of 30 ms or beta of 1.1; W of 1.5 s or beta of 3.",

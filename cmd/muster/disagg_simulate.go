@@ -28,7 +28,7 @@ type disaggSimulate struct {
 	seed                 uint64
 	monitor              monitor.Config
 	window, stall        time.Duration
-	wait, calm           time.Duration
+	calm, every          time.Duration
 	audit, asJSON        bool
 }
 
@@ -55,7 +55,7 @@ A simulated request is a batch where a phase runs a fraction of a time for one.`
 		Example: `  muster disagg simulate --kernels profile.json --link 200gbps --policy serial,fifo,throughput
   muster disagg simulate --kernels profile.json --link 25gbps --arrivals poisson:1.5 --requests 500 --json
   muster disagg simulate --kernels profile.json --link 200gbps --arrivals trace.csv.gz --to 6m \
-    --policy latency,throughput,monitor --beta 1.5 --window 300ms --wait 0 --calm 0
+    --policy latency,throughput,monitor --beta 1.5 --window 300ms --calm 0 --every 0
   muster disagg simulate --kernels profile.json --link 200gbps --svg timeline.svg --audit`,
 		Args: arguments(),
 		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
@@ -74,8 +74,9 @@ A simulated request is a batch where a phase runs a fraction of a time for one.`
 	flags.Uint64Var(&f.seed, "seed", 1, "the seed of random arrivals")
 	flags.DurationVar(&f.window, "window", time.Duration(f.monitor.Window), "monitor: the window that it measures (W)")
 	flags.Float64Var(&f.monitor.Beta, "beta", f.monitor.Beta, "monitor: the ratio of time present to time executing below which a window is calm")
-	flags.DurationVar(&f.wait, "wait", time.Duration(f.monitor.Wait), "monitor: how much waiting adds up before throughput counts; 0 for one window that is not calm")
-	flags.DurationVar(&f.calm, "calm", time.Duration(f.monitor.Calm), "monitor: for how long windows are calm before latency counts again; 0 for one window")
+	flags.DurationVar(&f.calm, "calm", time.Duration(f.monitor.Calm), "monitor: for how long windows are calm, with at most one request, before latency counts again; 0 for one calm window")
+	flags.DurationVar(&f.every, "every", time.Duration(f.monitor.Every), "monitor: how often a switch is allowed; 0 for no limit")
+	flags.IntVar(&f.monitor.Burst, "burst", f.monitor.Burst, "monitor: how many switches are allowed at once after a time without")
 	flags.DurationVar(&f.stall, "stall", time.Duration(f.monitor.Stall), "monitor: how long all requests stop at a switch")
 	flags.BoolVar(&f.audit, "audit", false, "check each run by other code: no GPU or link twice, dependencies kept, no work lost")
 	flags.StringVar(&f.svg, "svg", "", "write a picture of the middle of the first policy's run to this `FILE`")
@@ -90,7 +91,7 @@ func (f *disaggSimulate) check(c *cobra.Command) error {
 			return badUsage(c, "--policy: expected some of %s; found %q", simPolicyNames(), p)
 		}
 	}
-	f.monitor.Window, f.monitor.Wait, f.monitor.Calm, f.monitor.Stall = monitor.Time(f.window), monitor.Time(f.wait), monitor.Time(f.calm), monitor.Time(f.stall)
+	f.monitor.Window, f.monitor.Calm, f.monitor.Every, f.monitor.Stall = monitor.Time(f.window), monitor.Time(f.calm), monitor.Time(f.every), monitor.Time(f.stall)
 	switch {
 	case f.requests < 1 || f.requests > 1e7:
 		return badUsage(c, "--requests: expected a number from 1 to 10000000; found %d", f.requests)

@@ -7,8 +7,10 @@
 // in 300 ms few end, so here both sums are over the window: all time that any request was present,
 // and all that was executed.
 //
-// The paper switches at one threshold. Here there has to be a reason that is worth a switch: waiting
-// that adds up before the policy is Throughput, a calm time before it is Latency again.
+// The paper switches at one threshold. Here the way back is another: the policy is Latency again when no
+// more than one request has been present for a time, not when requests that overlap do not wait; under
+// Latency all but one of them would. And switches come out of a budget, so that no arrivals can make the
+// switches themselves the load.
 package monitor
 
 import "fmt"
@@ -30,19 +32,21 @@ type Config struct {
 	Window Time // W
 	// Beta is the ratio below which a window is calm.
 	Beta float64
-	// Wait is how much waiting beyond Beta has to add up, with no calm window between, before the
-	// policy is Throughput. 0 is one window that is not calm, as in the paper.
-	Wait Time
-	// Calm is for how long windows have to be calm, one after the other, before the policy is Latency again. 0 is
-	// one window, as in the paper.
+	// Calm is for how long windows have to be calm, one after the other, before the policy is Latency again, and in the
+	// last of them no more than one request may be present on average. 0 is one calm window with any number of
+	// requests, as in the paper.
 	Calm Time
+	// Every is how often a switch is allowed, and Burst, at least 2, how many at once after a time without. Every of
+	// 0 is no limit, as in the paper.
+	Every Time
+	Burst int
 	// Stall is how long the workers take to agree on a switch, once no iteration is under way.
 	Stall Time
 }
 
-// Default has a hysteresis of our own: a switch there and back stalls for some 100 ms with the iterations that it ends, so
-// as much waiting has to come first. The paper has a window of 300 ms, a beta of 1.5, and no hysteresis.
-var Default = Config{Window: 100e6, Beta: 1.1, Wait: 100e6, Calm: 800e6, Stall: 30e6}
+// Default reacts fast: a request waits for hundreds of milliseconds if another is served first, and a switch stalls for some
+// 35 with the iterations that it ends. The paper has a window of 300 ms, a beta of 1.5, and no hysteresis.
+var Default = Config{Window: 10e6, Beta: 1.1, Calm: 20e6, Every: 1e9, Burst: 8, Stall: 30e6}
 
 // Check reports the first field that is out of its range.
 func (c *Config) Check() error {
@@ -51,23 +55,27 @@ func (c *Config) Check() error {
 		return fmt.Errorf("window: expected more than 0; found %d ns", c.Window)
 	case !(c.Beta >= 1 && c.Beta <= 1e6):
 		return fmt.Errorf("beta: expected at least 1; found %g", c.Beta)
-	case c.Wait < 0 || c.Calm < 0 || c.Stall < 0:
-		return fmt.Errorf("wait, calm and stall: expected at least 0; found %d, %d and %d ns", c.Wait, c.Calm, c.Stall)
+	case c.Calm < 0 || c.Every < 0 || c.Stall < 0:
+		return fmt.Errorf("calm, every and stall: expected at least 0; found %d, %d and %d ns", c.Calm, c.Every, c.Stall)
+	case c.Every > 0 && !(c.Burst >= 2 && c.Burst <= 1000):
+		return fmt.Errorf("burst: expected 2, a switch and the one back, to 1000; found %d", c.Burst)
+	case c.Every > 1e15:
+		return fmt.Errorf("every: expected at most 10 days; found %d ns", c.Every)
 	}
 	return nil
 }
 
-// MostSwitches is the largest number of switches in any time of this length: before each switch back to
-// Latency there is a calm time without a switch, and at most one switch to Throughput between two of those.
+// MostSwitches is the largest number of switches in any time of this length.
 func (c *Config) MostSwitches(span Time) int {
-	return 2 + 2*int(span/max(2*c.Window, c.Calm+c.Window))
+	if c.Every == 0 {
+		return 1 + int(span/c.Window)
+	}
+	return c.Burst + int(span/c.Every)
 }
 
 // MostStalled bounds the harm of switching: in any time of this length all switches together
 // keep requests from starting iterations for no longer. iteration is the longest that an iteration
-// takes. The share of the time approaches 2 (Stall + iteration) / (Calm + Window). And as each switch to
-// Throughput comes after waiting of at least Wait, the switches keep requests for no longer than 2 (Stall + iteration) / Wait of the
-// time that they waited.
+// takes. The share of the time approaches (Stall + iteration) / Every.
 func (c *Config) MostStalled(span, iteration Time) Time {
 	return Time(c.MostSwitches(span)) * (c.Stall + iteration)
 }
@@ -76,36 +84,36 @@ func (c *Config) MostStalled(span, iteration Time) Time {
 // they executed, each summed over requests.
 type Window struct{ Present, Executed Time }
 
-// beyond is the waiting beyond a ratio; below 0 a window is calm, and one without requests is too.
-func (w Window) beyond(beta float64) (waiting Time, calm bool) {
-	x := w.Present - Time(beta*float64(w.Executed))
-	return x, x < 0 || w.Present == 0
-}
-
 // Monitor is the state.
 type Monitor struct {
 	config Config
 	policy Policy
 	calm   Time // how long windows have been calm
-	wait   Time // the waiting that added up
+	// budget is what is left for switches, each of which takes Every of it. Under Latency there is always enough
+	// for one: a monitor that cannot go to Throughput would let requests queue.
+	budget Time
 }
 
 // New returns a monitor; the config must pass [Config.Check].
-func New(c Config) *Monitor { return &Monitor{config: c} }
+func New(c Config) *Monitor { return &Monitor{config: c, budget: Time(c.Burst) * c.Every} }
 
 // Close ends a window, and returns the policy from then on.
 func (m *Monitor) Close(w Window) Policy {
-	waiting, calm := w.beyond(m.config.Beta)
-	if calm {
-		m.calm, m.wait = m.calm+m.config.Window, 0
-	} else {
-		m.calm, m.wait = 0, m.wait+waiting
+	c := &m.config
+	m.budget = min(Time(c.Burst)*c.Every, m.budget+c.Window)
+	// A window without requests is calm.
+	waits := w.Present > 0 && w.Present >= Time(c.Beta*float64(w.Executed))
+	if m.calm += c.Window; waits {
+		m.calm = 0
 	}
+	crowd := c.Calm > 0 && w.Present > c.Window
 	switch {
-	case calm && m.calm >= m.config.Calm:
-		m.policy = Latency
-	case !calm && m.wait >= m.config.Wait:
+	case m.policy == Latency && waits:
 		m.policy = Throughput
+		m.budget -= c.Every
+	case m.policy == Throughput && !waits && !crowd && m.calm >= c.Calm && m.budget >= 2*c.Every:
+		m.policy = Latency
+		m.budget -= c.Every
 	}
 	return m.policy
 }

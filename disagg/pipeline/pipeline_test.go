@@ -52,7 +52,7 @@ func random(t *rapid.T) *Spec {
 		s.Policies = append(s.Policies, policy)
 	}
 	if rapid.Bool().Draw(t, "monitored") {
-		s.Monitor = &monitor.Config{Window: 100, Beta: 1.2, Wait: monitor.Time(rapid.IntRange(0, 100).Draw(t, "wait")), Calm: monitor.Time(rapid.IntRange(0, 500).Draw(t, "calm")), Stall: 50}
+		s.Monitor = &monitor.Config{Window: 100, Beta: 1.2, Calm: monitor.Time(rapid.IntRange(0, 500).Draw(t, "calm")), Every: monitor.Time(rapid.IntRange(0, 500).Draw(t, "every")), Burst: 3, Stall: 50}
 	}
 	now := Time(0)
 	for range rapid.IntRange(1, 12).Draw(t, "requests") {
@@ -93,7 +93,7 @@ func TestAudited(t *testing.T) {
 func TestSwitchesAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := random(t)
-		s.Monitor = &monitor.Config{Window: 60, Beta: 1.1, Calm: monitor.Time(rapid.IntRange(0, 400).Draw(t, "calm least")), Stall: 40}
+		s.Monitor = &monitor.Config{Window: 60, Beta: 1.1, Calm: monitor.Time(rapid.IntRange(0, 400).Draw(t, "calm least")), Every: monitor.Time(rapid.IntRange(0, 800).Draw(t, "every")), Burst: 2, Stall: 40}
 		r, err := Run(s)
 		if err != nil {
 			t.Fatal(err)
