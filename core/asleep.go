@@ -1,6 +1,7 @@
 package core
 
 import (
+	"iter"
 	"math"
 
 	"github.com/muster-sched/muster/core/place"
@@ -25,10 +26,8 @@ type idleClass struct {
 	// world and epoch are those in which the rest was found; epoch is 0 if nothing was.
 	world, epoch uint64
 	first        key // of its first job
-	queue        *quota.Queue
 	shape        *place.Shape
-	cohort       int32 // of the queue, which was in this version
-	version      uint64
+	version      uint64 // of the cohort of its queue
 	simpleNeed
 	state  classState
 	pinned bool
@@ -49,17 +48,17 @@ type unsearched struct {
 
 // sleep notes of an idle class that a try would decide nothing, and for how long no search is worth one.
 func (ps *pass) sleep(c *class, until unsearched) {
-	ic := &ps.waiting.idle[c.idle]
+	ic := c.idleAs()
 	*ic = idleClass{class: c, state: c.state, first: c.first}
 	j := c.head()
-	if j.nomination != nil || c.moving > 0 || ps.expected.slot > 0 {
+	if j.queue != c.id.queue || j.nomination != nil || c.moving > 0 || ps.expected.slot > 0 {
 		return // there is more to it
 	}
 	ic.world, ic.epoch, ic.unsearched = ps.changes.world, c.epoch, until
-	ic.queue, ic.shape, ic.pinned, ic.pools = j.queue, c.shapes[0], j.pinned, c.pools
+	ic.shape, ic.pinned, ic.pools = c.shapes[0], j.pinned, c.pools
 	ic.simpleNeed, _ = c.simple()
 	if until.uncovered {
-		ic.cohort, ic.version = ps.entitlement.cohortAt(j.queue), c.uncovered.version
+		ic.version, c.idleIn.cohort = c.uncovered.version, ps.entitlement.cohortAt(j.queue)
 	}
 }
 
@@ -72,36 +71,99 @@ const (
 	fits                       // by count there is room for its first job, and quota
 )
 
-// unsearched reports whether no search is worth a try for an idle class, but for moves if there is room for them; false is not
-// certain.
-func (ps *pass) unsearched(c *idleClass) bool {
-	switch {
-	case c.epoch == 0 || c.world != ps.changes.world || c.epoch != ps.state.Epoch() || ps.now >= c.at,
-		c.uncovered && ps.entitlement.cohorts[c.cohort].version != c.version,
-		c.unowed && c.gpu <= c.queue.ClaimRoom(c.model, c.queue):
-		return false
-	}
-	return ps.runs.changed()+ps.shares.gains(c.queue) < c.changes
+// sight is what decides for all idle classes of a queue for how long no search is worth a try.
+type sight struct {
+	*quota.Queue
+	changes uint64 // that count for it
+	version uint64 // of its cohort
 }
 
-// look says what is known of an idle class. It asks for another pass when a class that is asleep may no longer be, by time.
-func (ps *pass) look(c *idleClass) wakefulness {
-	if !ps.unsearched(c) {
+// sightOf returns what is to be seen of a queue now; nothing of nil.
+func (ps *pass) sightOf(q *idleQueue) sight {
+	s := sight{Queue: q.queue}
+	if q.queue == nil {
+		return s
+	}
+	s.changes = ps.runs.changed() + ps.shares.gains(q.queue)
+	if int(q.cohort) < len(ps.entitlement.cohorts) {
+		s.version = ps.entitlement.cohorts[q.cohort].version
+	}
+	return s
+}
+
+// idleClasses yields the idle classes with what is to be seen of their queues, as [idleClasses.all] does. What becomes of those that
+// are yielded changes nothing of that.
+func (ps *pass) idleClasses() iter.Seq2[sight, *idleClass] {
+	return func(yield func(sight, *idleClass) bool) {
+		for n := len(ps.waiting.idle.queues) - 1; n >= 0; n-- {
+			q := ps.waiting.idle.queues[n]
+			s := ps.sightOf(q)
+			for i := len(q.classes) - 1; i >= 0; i-- {
+				if !yield(s, &q.classes[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// unsearched reports whether no search is worth a try for an idle class of a queue, but for moves if there is room for them; false is
+// not certain.
+func (ps *pass) unsearched(q *sight, c *idleClass) bool {
+	switch {
+	case c.epoch == 0 || c.world != ps.changes.world || c.epoch != ps.state.Epoch() || ps.now >= c.at,
+		c.uncovered && q.version != c.version,
+		c.unowed && c.gpu <= q.ClaimRoom(c.model, q.Queue):
+		return false
+	}
+	return q.changes < c.changes
+}
+
+// look says what is known of an idle class of a queue. It asks for another pass when a class that is asleep may no longer be, by time.
+func (ps *pass) look(q *sight, c *idleClass) wakefulness {
+	if !ps.unsearched(q, c) {
 		return unknown
 	}
-	room := c.queue.RoomNow(c.model)
+	room := q.RoomNow(c.model)
 	if c.pinned {
-		room = c.queue.PinnedRoom(c.model)
+		room = q.PinnedRoom(c.model)
 	}
-	slots := c.shape.SlotsInAll() >= c.pods
-	switch {
-	case room >= c.gpu && slots:
+	switch lacks := room < c.gpu; {
+	case !lacks && c.shape.SlotsInAll() >= c.pods:
 		return fits
-	case (room < c.gpu) != (c.state == classOverrun), c.state == classStuck && ps.planner.freeIn(c.pools) >= c.free:
+	case lacks != (c.state == classOverrun):
+		if !ps.restate(q, c, lacks) {
+			return unknown
+		}
+	case c.state == classStuck && ps.planner.freeIn(c.pools) >= c.free:
 		return unknown
 	}
 	ps.wakes.retryAt(ps.now, c.at)
 	return asleep
+}
+
+// restate files an idle class for which no search is worth a try, and which lacks quota now in place of room, or the other way round,
+// by that, as a try would; false if only a try tells.
+func (ps *pass) restate(q *sight, c *idleClass, lacks bool) bool {
+	k := c.class
+	if ps.waiting.strict || k.due || k.moving > 0 || c.state != classStuck && c.state != classOverrun || ps.packs.any(k.head()) {
+		return false
+	}
+	state := classOverrun
+	if !lacks {
+		moves := ps.policy.Room.MaxMoves > 0
+		if !k.possible || moves && ps.planner.freeIn(c.pools) >= c.gpu {
+			return false
+		}
+		state, c.free = classStuck, math.MaxInt64
+		if moves {
+			c.free = c.gpu
+		}
+		k.exhausted, k.short = false, ps.policy.Preempt.evicts() && q.NominalRoom(c.model) < c.gpu
+	}
+	k.trimmed = false
+	ps.waiting.restate(k, state)
+	return true
 }
 
 // turnOf is where a class comes among those that are tried.
@@ -151,18 +213,17 @@ func (ps *pass) wake() {
 	}
 	aw.some, aw.dozing, aw.plans, aw.changes = false, false, ps.nominations.plansMade, math.MaxUint64
 	wave := heap[turnOf]{moved: func(turnOf, int) {}, less: func(a, b turnOf) bool { return b.before(&a) }} // the last one on top
-	for i := range ps.waiting.idle {
-		c := &ps.waiting.idle[i]
+	for q, c := range ps.idleClasses() {
 		if !c.awake {
 			continue
 		}
-		c.bound = ps.units.boundIn(c.queue, c.lacks, c.bound)
+		c.bound = ps.units.boundIn(q.Queue, c.lacks, c.bound)
 		if c.awake = ps.waiting.untried(c); !c.awake {
 			continue
 		}
-		if ps.look(c) == asleep {
+		if ps.look(&q, c) == asleep {
 			aw.dozing = true
-			aw.changes = min(aw.changes, c.changes-ps.shares.gains(c.queue))
+			aw.changes = min(aw.changes, c.changes-ps.shares.gains(q.Queue))
 			continue
 		}
 		t := turnOf{c.bound, c.first, c.class}
@@ -190,8 +251,8 @@ func (ps *pass) allTried() {
 		return
 	}
 	ps.awake.dozing = false
-	for i := range ps.waiting.idle {
-		ps.waiting.idle[i].awake = false
+	for c := range ps.waiting.idle.all() {
+		c.awake = false
 	}
 }
 

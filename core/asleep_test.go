@@ -71,8 +71,8 @@ func (w *tenants) rest() {
 			w.wakes.retry = w.now
 		}
 		if w.visits {
-			for i := range w.waiting.idle {
-				w.waiting.idle[i].epoch = 0
+			for c := range w.waiting.idle.all() {
+				c.epoch = 0
 			}
 		}
 		for _, d := range w.Decide(w.now) {
@@ -129,9 +129,8 @@ func TestAsleep(t *testing.T) {
 			ps := &pass{Engine: w.Engine, now: w.now}
 			w.entitlement.update()
 			before := w.wakes
-			for i := range w.waiting.idle {
-				c := &w.waiting.idle[i]
-				if ps.look(c) != asleep {
+			for q, c := range ps.idleClasses() {
+				if ps.look(&q, c) != asleep {
 					continue
 				}
 				state, _, hopeless := ps.hopeless(c.class, c.class.head())

@@ -47,8 +47,8 @@ func (ps *pass) repair() {
 // waitingHeads returns the first jobs of the classes that found no room, or no quota.
 func (ps *pass) waitingHeads() []*job {
 	var first []*job
-	for i := range ps.waiting.idle {
-		if c := ps.waiting.idle[i].class; c.state == classStuck || c.state == classOverrun {
+	for ic := range ps.waiting.idle.all() {
+		if c := ic.class; c.state == classStuck || c.state == classOverrun {
 			first = append(first, c.head())
 		}
 	}

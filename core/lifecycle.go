@@ -804,7 +804,7 @@ func (e *Engine) checkpoint(now Time, ev Checkpointed) error {
 	e.entitlement.checkpointed(j)
 	// It loses less now if it restarts, so that a plan which cost too much may be worth while. Many
 	// checkpoints cost one retry.
-	if e.policy.Room.MaxMoves > 0 && e.policy.Room.Restarts && len(e.waiting.idle) > 0 && j.evictable() && j.count[podRunning] > 0 {
+	if e.policy.Room.MaxMoves > 0 && e.policy.Room.Restarts && e.waiting.idle.count > 0 && j.evictable() && j.count[podRunning] > 0 {
 		for i := range j.pods {
 			if p := &j.pods[i]; p.state == podRunning {
 				e.changes.evictableChanged(p.alloc.Node)

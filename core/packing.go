@@ -338,8 +338,8 @@ func (ps *pass) newHosts() bool {
 	}
 	ps.packs.joined = false
 	some := false
-	for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
-		if c := ps.waiting.idle[i].class; c.state == classStuck && ps.packs.any(c.head()) {
+	for ic := range ps.waiting.idle.all() {
+		if c := ic.class; c.state == classStuck && ps.packs.any(c.head()) {
 			some = ps.waiting.retry(c) || some
 		}
 	}

@@ -18,7 +18,9 @@ type class struct {
 	moving int
 	state  classState
 	at     [4]int // places in the active, the ready and the borrowers' heap and in its line, -1 when in none
-	idle   int    // place in waiting.idle, -1 when it is active
+	// Place in waiting.idle; idleIn is nil when it is active.
+	idleIn *idleQueue
+	idle   int
 	// While it is idle: whose it is, and when its turn is; see rounds.go. hasTurn says that it is active as its turn has come.
 	by *submitter
 	roundTurn
@@ -86,7 +88,7 @@ type waiting struct {
 	stuck  []heap[*class]
 	rounds rounds
 	turn   turnOf      // of the class that the pass tries, or tried last
-	idle   []idleClass // not to be tried for now, in no order
+	idle   idleClasses // not to be tried for now
 	count  int         // classes that have jobs
 	paused heap[*job]  // by the end of their pause
 	woken  []*class    // scratch memory
@@ -94,6 +96,7 @@ type waiting struct {
 
 func newWaiting(strict bool, classOf func(*job) classID, served *longTerm, turns *turns) waiting {
 	w := waiting{strict: strict, classOf: classOf, served: served, turns: turns, classes: map[classID]*class{}}
+	w.idle.of = map[*quota.Queue]*idleQueue{}
 	w.rounds = rounds{crowd: DefaultCrowd, submitters: map[submitterID]*submitter{}}
 	headFirst, nearerFirst := headFirst, nearerFirst
 	if served.ledger != nil {
@@ -210,7 +213,7 @@ func (w *waiting) enqueue(j *job, now Time) {
 	id := w.classOf(j)
 	c := w.classes[id]
 	if c == nil {
-		c = &class{id: id, at: [4]int{-1, -1, -1, -1}, idle: -1}
+		c = &class{id: id, at: [4]int{-1, -1, -1, -1}}
 		c.jobs = heap[*job]{less: jobBefore, moved: jobMoved}
 		if w.served.ledger != nil {
 			c.jobs.less = w.served.before
@@ -297,8 +300,8 @@ func (w *waiting) reclassify(jobs []*job, now Time) {
 // tryAgain files to be tried again the classes that found no room, or no victims for
 // quota, and have an affinity that matters.
 func (w *waiting) tryAgain(matters func(Term) bool) {
-	for i := len(w.idle) - 1; i >= 0; i-- {
-		if c := w.idle[i].class; (c.state == classStuck || c.state == classOverrun) && c.head().requires(matters) {
+	for ic := range w.idle.all() {
+		if c := ic.class; (c.state == classStuck || c.state == classOverrun) && c.head().requires(matters) {
 			w.retry(c)
 		}
 	}
@@ -328,7 +331,7 @@ func (w *waiting) stuckBefore(stuck *heap[*class], at int, j *job) bool {
 	if at >= len(stuck.items) || !stuck.items[at].first.before(&j.key) {
 		return false
 	}
-	if c := stuck.items[at]; c != j.class && !w.untried(&w.idle[c.idle]) {
+	if c := stuck.items[at]; c != j.class && !w.untried(c.idleAs()) {
 		return true
 	}
 	return w.stuckBefore(stuck, 2*at+1, j) || w.stuckBefore(stuck, 2*at+2, j)
@@ -337,8 +340,8 @@ func (w *waiting) stuckBefore(stuck *heap[*class], at int, j *job) bool {
 // firstOverrun returns the first job that waits for quota, nil without any.
 func (w *waiting) firstOverrun() *job {
 	var first *idleClass
-	for i := range w.idle {
-		if c := &w.idle[i]; c.state == classOverrun && (first == nil || c.first.before(&first.first)) {
+	for c := range w.idle.all() {
+		if c.state == classOverrun && (first == nil || c.first.before(&first.first)) {
 			first = c
 		}
 	}
@@ -393,18 +396,34 @@ func (w *waiting) setClass(c *class, s classState) {
 		w.served.reorder(c)
 		w.active.push(c)
 	case classStuck:
-		for _, m := range c.models {
-			c.filed = append(c.filed, filing{model: m})
-			w.stuckOn(m).push(c)
-		}
+		w.fileStuck(c)
 	}
 	if s == classActive || s == classStuck && w.strict {
 		w.turns.join(c)
 	}
 	if s != classActive {
-		c.idle = len(w.idle)
-		w.idle = append(w.idle, idleClass{class: c, state: s, first: c.first})
+		w.idle.add(c)
 		w.rounds.count(c)
+	}
+}
+
+// restate files an idle class that found no room, or no quota, as one that lacks the other now.
+func (w *waiting) restate(c *class, s classState) {
+	for _, f := range c.filed {
+		w.stuck[f.model].remove(c, f.at)
+	}
+	c.filed = c.filed[:0]
+	c.state, c.idleAs().state = s, s
+	if s == classStuck {
+		w.fileStuck(c)
+	}
+}
+
+// fileStuck files a class that found no room.
+func (w *waiting) fileStuck(c *class) {
+	for _, m := range c.models {
+		c.filed = append(c.filed, filing{model: m})
+		w.stuckOn(m).push(c)
 	}
 }
 
@@ -437,18 +456,9 @@ func (w *waiting) unlist(c *class) {
 		w.stuck[f.model].remove(c, f.at)
 	}
 	c.filed = c.filed[:0]
-	if c.idle >= 0 && c.idle < len(w.idle) && w.idle[c.idle].class == c {
-		last := len(w.idle) - 1
-		w.idle[c.idle] = w.idle[last]
-		w.idle[c.idle].class.idle = c.idle
-		w.idle[last] = idleClass{}
-		w.idle = w.idle[:last]
-		if cap(w.idle) > 1024 && last < cap(w.idle)/8 {
-			w.idle = slices.Clone(w.idle) // each place takes a quarter of a KiB
-		}
+	if w.idle.remove(c) {
 		w.rounds.uncount(c)
 	}
-	c.idle = -1
 }
 
 // heap is a binary heap whose items know their places.

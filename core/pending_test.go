@@ -78,7 +78,7 @@ func TestWaitingIsFiledByState(t *testing.T) {
 			w.dequeue(j)
 		}
 		checkFiles(t, w)
-		if n := len(w.active.items) + len(w.ready.items) + len(w.borrowers.items) + len(w.idle) + len(w.paused.items); n > 0 {
+		if n := len(w.active.items) + len(w.ready.items) + len(w.borrowers.items) + w.idle.count + len(w.paused.items); n > 0 {
 			t.Errorf("%d entries are left", n)
 		}
 	})
@@ -103,7 +103,7 @@ func checkFiles(t *rapid.T, w *waiting) {
 			{"active", w.active.has(c, c.at[0]), has && !postponed && c.state == classActive},
 			{"ready", w.ready.has(c, c.at[1]), has && !postponed && w.strict && c.state <= classStuck},
 			{"line", c.line != nil, has && c.head().queue.FairUsers && (postponed || c.state == classActive || w.strict && c.state == classStuck)},
-			{"idle", slices.ContainsFunc(w.idle, func(i idleClass) bool { return i.class == c }), has && c.state != classActive},
+			{"idle", w.idle.any(func(i *idleClass) bool { return i.class == c }), has && c.state != classActive},
 			{"stuck", len(c.filed) > 0, has && c.state == classStuck && len(c.models) > 0},
 		} {
 			if f.is != f.want {
@@ -135,8 +135,8 @@ func checkFiles(t *rapid.T, w *waiting) {
 // checkRounds checks that the idle classes of each user are counted, and that those that are due are in one round, once.
 func checkRounds(t *rapid.T, w *waiting) {
 	idle, due, crowds := map[submitterID]int{}, map[*class]int{}, 0
-	for i := range w.idle {
-		idle[w.idle[i].class.by.id]++
+	for i := range w.idle.all() {
+		idle[i.class.by.id]++
 	}
 	for id, by := range w.rounds.submitters {
 		if by.idle != idle[id] || by.idle == 0 {
@@ -164,7 +164,7 @@ func checkRounds(t *rapid.T, w *waiting) {
 		if c.due {
 			want = 1
 		}
-		if due[c] != want || c.due && c.idle < 0 {
+		if due[c] != want || c.due && c.idleIn == nil {
 			t.Fatalf("class %d is in rounds %d times, want %d", c.id.pods, due[c], want)
 		}
 	}

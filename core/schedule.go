@@ -103,7 +103,7 @@ type pass struct {
 // tried last, as jobs that started since took the quota within which others were. It reports
 // whether there are any. That comes to an end: see preempt.go.
 func (ps *pass) pushedOut() bool {
-	if len(ps.waiting.idle) == 0 || len(ps.out) == 0 || !ps.ledger.Limited() || !ps.policy.Preempt.evicts() {
+	if ps.waiting.idle.count == 0 || len(ps.out) == 0 || !ps.ledger.Limited() || !ps.policy.Preempt.evicts() {
 		return false
 	}
 	// Is any pod beyond quota now that was within it?
@@ -118,10 +118,8 @@ func (ps *pass) pushedOut() bool {
 // last, and reports whether there are any.
 func (ps *pass) mayEvictMore() bool {
 	some := false
-	// Backwards, as the classes that are filed leave the list.
-	for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
-		ic := &ps.waiting.idle[i]
-		if ic.state != classStuck && ic.state != classOverrun || ps.unsearched(ic) {
+	for q, ic := range ps.idleClasses() {
+		if ic.state != classStuck && ic.state != classOverrun || ps.unsearched(&q, ic) {
 			continue
 		}
 		c := ic.class
@@ -150,8 +148,8 @@ func (ps *pass) lessReserved() bool {
 		return false
 	}
 	some := false
-	for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
-		if c := ps.waiting.idle[i].class; c.state == classStuck && c.pools&taken != 0 && c.head().GPUs() == 0 {
+	for ic := range ps.waiting.idle.all() {
+		if c := ic.class; c.state == classStuck && c.pools&taken != 0 && c.head().GPUs() == 0 {
 			some = ps.waiting.retry(c) || some
 		}
 	}
@@ -194,14 +192,14 @@ func (ps *pass) resume() {
 // reactivate files the classes to be tried for which something was freed, or whose queues are owed more, or others
 // less.
 func (ps *pass) reactivate() {
-	if ps.shares.count() && ps.policy.Preempt.Reclaim && len(ps.waiting.idle) > 0 && ps.shares.moved() {
+	if ps.shares.count() && ps.policy.Preempt.Reclaim && ps.waiting.idle.count > 0 && ps.shares.moved() {
 		ps.mayEvictMore()
 	}
 
 	// 1. Less runs where queues bound that: classes that wait for it.
 	if ps.changes.bounds {
-		for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
-			if c := ps.waiting.idle[i].class; c.state == classBounded || c.state == classStuck && c.trimmed {
+		for ic := range ps.waiting.idle.all() {
+			if c := ic.class; c.state == classBounded || c.state == classStuck && c.trimmed {
 				ps.waiting.retry(c)
 			}
 		}
@@ -213,15 +211,14 @@ func (ps *pass) reactivate() {
 		ps.entitlement.update()
 		ps.waiting.turn = turnOf{}
 		waves := !ps.waiting.strict && !ps.policy.CountsGPUTime() // else the order is another one
-		for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
-			c := &ps.waiting.idle[i]
+		for q, c := range ps.idleClasses() {
 			if ps.waiting.rounds.crowds > 0 && c.class.due && !ps.waiting.strict {
 				continue
 			}
-			switch found := ps.look(c); {
-			case found == fits && waves && !c.queue.FairUsers:
+			switch found := ps.look(&q, c); {
+			case found == fits && waves && !q.FairUsers:
 				c.awake, ps.awake.some = true, true
-				c.bound = ps.units.boundIn(c.queue, c.lacks, own)
+				c.bound = ps.units.boundIn(q.Queue, c.lacks, own)
 			case found != asleep:
 				ps.reactivateOne(c.class)
 			}
@@ -590,9 +587,9 @@ func (ps *pass) untriedBefore(j *job) bool {
 		ps.units.compile(c)
 		return slices.ContainsFunc(c.models, func(m int) bool { return slices.Contains(j.class.models, m) })
 	}
-	awake := func(c idleClass) bool { return ps.waiting.untried(&c) && (c.class == j.class || before(c.class)) }
+	awake := func(c *idleClass) bool { return ps.waiting.untried(c) && (c.class == j.class || before(c.class)) }
 	return slices.ContainsFunc(ps.waiting.active.items, before) || slices.ContainsFunc(ps.waiting.borrowers.items, before) ||
-		(ps.awake.some || ps.awake.dozing) && slices.ContainsFunc(ps.waiting.idle, awake)
+		(ps.awake.some || ps.awake.dozing) && ps.waiting.idle.any(awake)
 }
 
 // preemptForHead is preemptForHeads for one job. It reports whether a plan was made.

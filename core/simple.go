@@ -51,7 +51,7 @@ func (ps *pass) settle(c *class, j *job) bool {
 		c.exhausted = false
 		c.short = ps.policy.Preempt.evicts() && j.queue.NominalRoom(p.model) < p.gpu
 	}
-	if c.state != state || c.idle < 0 {
+	if c.state != state || c.idleIn == nil {
 		ps.waiting.setClass(c, state)
 	}
 	ps.sleep(c, until)
