@@ -15,7 +15,8 @@ import (
 // are filed to be tried a few at a time, in the order of their turns. Those that fit no longer are looked at again before their turns
 // if the pass has made a plan, as that may give back quota, or if enough has started.
 //
-// A class that is asleep may be visited all the same: that decides nothing, and changes nothing.
+// A class that is asleep may be visited all the same: that decides nothing, and changes nothing. Where quota comes back without room, such as that
+// of pods that are to leave, thousands of classes lack room in place of quota at once: they are filed by that without a visit (restate).
 
 // idleClass is a class that is not to be tried for now. What says for how long is beside it: of thousands of classes a pass
 // reads that and little else, as most of its time would be memory that is not in the processor's caches.
