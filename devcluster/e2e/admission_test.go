@@ -9,7 +9,9 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -59,6 +61,14 @@ func (c *cluster) holdTenants(tenant kubernetes.Interface) {
 	})
 }
 
+// refused fails the test unless a policy refused something, and said so.
+func (c *cluster) refused(what string, err error, says string) {
+	c.Helper()
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), says) {
+		c.Errorf("%s: the answer is %v; expected that it is refused: %q", what, err, says)
+	}
+}
+
 // By the chart's policy a tenant asks Muster for GPUs, chooses no node for them, and does not
 // write what Muster writes, nor does a controller for it. All else it may do, and
 // Muster binds its pods with these very annotations.
@@ -68,12 +78,7 @@ func TestTenantIsHeld(t *testing.T) {
 	tenant := c.tenant()
 	c.holdTenants(tenant)
 	c.schedule()
-	refused := func(what string, err error, says string) {
-		t.Helper()
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: the answer is %v; expected that it is refused: %q", what, err, says)
-		}
-	}
+	refused := c.refused
 	pods := tenant.CoreV1().Pods(c.namespace)
 	for what, x := range map[string]struct {
 		with func(*v1.Pod)
@@ -112,16 +117,33 @@ func TestTenantIsHeld(t *testing.T) {
 	refused("a controller", err, "needs spec.schedulerName: muster")
 }
 
-// Whoever has the scheduler's token can do with pods, nodes and Jobs only what the scheduler
-// does.
+// Whoever has the scheduler's token can do with pods, nodes, claims and Jobs only what the scheduler
+// does, also where it may patch nodes, as for what failures point to.
 func TestSchedulerIsHeld(t *testing.T) {
 	c := begin(t)
 	c.node("n")
 	own, err := kubernetes.NewForConfig(identity)
 	c.must(err)
+	c.schedulerMayPatchNodes()
 	c.create(pod("a", note("example.com/note", "x")), pod("other", asks(0), func(p *v1.Pod) { p.Spec.SchedulerName = "another" }))
 	patch := func(name, p string) error {
 		_, err := own.CoreV1().Pods(c.namespace).Patch(ctx(), name, types.StrategicMergePatchType, []byte(p), metav1.PatchOptions{})
+		return err
+	}
+	patchNode := func(p string) error {
+		_, err := own.CoreV1().Nodes().Patch(ctx(), "n", types.MergePatchType, []byte(p), metav1.PatchOptions{})
+		return err
+	}
+	_, err = admin.CoreV1().PersistentVolumeClaims(c.namespace).Create(ctx(), &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "claim"},
+		Spec: v1.PersistentVolumeClaimSpec{
+			StorageClassName: new(""), AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}},
+		},
+	}, metav1.CreateOptions{})
+	c.must(err)
+	patchClaim := func(p string) error {
+		_, err := own.CoreV1().PersistentVolumeClaims(c.namespace).Patch(ctx(), "claim", types.MergePatchType, []byte(p), metav1.PatchOptions{})
 		return err
 	}
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "job"}}
@@ -140,20 +162,60 @@ func TestSchedulerIsHeld(t *testing.T) {
 		}
 		return nil
 	})
-	for what, err := range map[string]error{
-		"another's annotation":         patch("a", `{"metadata": {"annotations": {"example.com/note": "y"}}}`),
-		"another's annotation is gone": patch("a", `{"metadata": {"annotations": {"example.com/note": null}}}`),
-		"a label":                      patch("a", `{"metadata": {"labels": {"app": "y"}}}`),
-		"another image":                patch("a", `{"spec": {"containers": [{"name": "main", "image": "example.com/evil"}]}}`),
-		"what a Job runs":              patchJob(`{"spec": {"suspend": false, "template": {"metadata": {"labels": {"a": "b"}}}}}`),
-		"a Job's annotation":           patchJob(`{"metadata": {"annotations": {"example.com/note": "y"}}}`),
-		"a pod of others is deleted":   own.CoreV1().Pods(c.namespace).Delete(ctx(), "other", metav1.DeleteOptions{}),
+	c.until("the scheduler may patch nodes", func() error { return patchNode(`{"metadata": {"annotations": {"muster.sh/test": "wanted"}}}`) })
+	const (
+		keys    = "the scheduler writes only labels and annotations"
+		deletes = "the scheduler deletes only pods"
+		runs    = "the scheduler does not change what a pod runs"
+		nodes   = "the scheduler cordons nodes"
+	)
+	for what, x := range map[string]struct {
+		err  error
+		says string
+	}{
+		"another's annotation":         {patch("a", `{"metadata": {"annotations": {"example.com/note": "y"}}}`), keys},
+		"another's annotation is gone": {patch("a", `{"metadata": {"annotations": {"example.com/note": null}}}`), keys},
+		"a label":                      {patch("a", `{"metadata": {"labels": {"app": "y"}}}`), keys},
+		"another image":                {patch("a", `{"spec": {"containers": [{"name": "main", "image": "example.com/evil"}]}}`), runs},
+		"a pod of others is deleted":   {own.CoreV1().Pods(c.namespace).Delete(ctx(), "other", metav1.DeleteOptions{}), deletes},
+		"a node's annotation":          {patchNode(`{"metadata": {"annotations": {"example.com/note": "y"}}}`), keys},
+		"a node's taint":               {patchNode(`{"spec": {"taints": [{"key": "muster.sh/x", "effect": "NoExecute"}]}}`), nodes},
+		"a node's label":               {patchNode(`{"metadata": {"labels": {"muster.sh/pool": "mine"}}}`), nodes},
+		"a claim's volume":             {patchClaim(`{"spec": {"volumeName": "of-another"}}`), "the scheduler writes only the node of a claim"},
+		"what a Job runs":              {patchJob(`{"spec": {"suspend": false, "template": {"metadata": {"labels": {"a": "b"}}}}}`), "the scheduler suspends and resumes Jobs"},
+		"a Job's annotation":           {patchJob(`{"metadata": {"annotations": {"example.com/note": "y"}}}`), keys},
 	} {
-		if !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "the scheduler") {
-			t.Errorf("%s: the answer is %v; expected that it is refused", what, err)
+		if !apierrors.IsInvalid(x.err) && !apierrors.IsForbidden(x.err) || !strings.Contains(x.err.Error(), x.says) {
+			t.Errorf("%s: the answer is %v; expected that it is refused: %s", what, x.err, x.says)
 		}
 	}
 	c.must(patch("a", `{"metadata": {"annotations": {"muster.sh/evicting": "true"}}}`))
+	c.must(patchNode(`{"spec": {"unschedulable": true}}`))
+	c.must(patchClaim(`{"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "n"}}}`))
 	c.must(patchJob(`{"spec": {"suspend": false}, "metadata": {"labels": {"muster.sh/suspended": "true"}}}`))
 	c.must(own.CoreV1().Pods(c.namespace).Delete(ctx(), "a", metav1.DeleteOptions{}))
+}
+
+// schedulerMayPatchNodes gives the scheduler's account what the chart gives it with rbac.recovery, for the time of the test.
+func (c *cluster) schedulerMayPatchNodes() {
+	c.Helper()
+	roles, bindings := admin.RbacV1().ClusterRoles(), admin.RbacV1().ClusterRoleBindings()
+	meta := metav1.ObjectMeta{Name: "e2e-nodes"}
+	_, err := roles.Create(ctx(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"patch"}}}}, metav1.CreateOptions{})
+	c.must(err)
+	_, err = bindings.Create(ctx(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "muster", Namespace: systemNamespace}},
+	}, metav1.CreateOptions{})
+	c.must(err)
+	c.Cleanup(func() {
+		c.must(bindings.Delete(ctx(), meta.Name, metav1.DeleteOptions{}))
+		c.must(roles.Delete(ctx(), meta.Name, metav1.DeleteOptions{}))
+		c.until("the scheduler may no longer patch nodes", func() error {
+			if may(ctx(), "patch", "", "nodes") == nil {
+				return fmt.Errorf("it may")
+			}
+			return nil
+		})
+	})
 }

@@ -91,7 +91,9 @@ func (a *Actor) readOwner(ctx context.Context, namespace string, ref *metav1.Own
 }
 
 // setSuspended writes the flag and our mark, or removes both when mark is nil. It fails
-// when the object has changed since it was read.
+// when the object has changed since it was read. On a Job that has no other label, ours becomes
+// "false": the API server gives a Job without labels those of its pods, which the chart's policy
+// does not let the scheduler write.
 func (a *Actor) setSuspended(ctx context.Context, o *owning, mark *suspendMark) error {
 	meta := map[string]any{
 		"resourceVersion": o.object.GetResourceVersion(),
@@ -99,6 +101,9 @@ func (a *Actor) setSuspended(ctx context.Context, o *owning, mark *suspendMark) 
 		"annotations":     map[string]any{v1alpha1.SuspendedAnnotation: nil},
 	}
 	patch := map[string]any{"metadata": meta}
+	if _, ours := o.object.GetLabels()[v1alpha1.SuspendedLabel]; ours && len(o.object.GetLabels()) == 1 && o.resource.Group == "batch" {
+		meta["labels"] = map[string]any{v1alpha1.SuspendedLabel: "false"}
+	}
 	if mark != nil {
 		meta["labels"] = map[string]any{v1alpha1.SuspendedLabel: "true"}
 		meta["annotations"] = map[string]any{v1alpha1.SuspendedAnnotation: mark.String()}

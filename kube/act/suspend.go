@@ -50,6 +50,8 @@ type suspended struct {
 	unsure time.Time
 	// ending is when this instance first saw that a pod of it is being deleted.
 	ending map[types.UID]time.Time
+	// told is the last error that was logged: the same one is not logged each second.
+	told string
 }
 
 func (o suspended) key() string {
@@ -334,7 +336,8 @@ func (o *suspended) group() translate.Group {
 func (a *Actor) resumeGone(ctx context.Context) {
 	a.suspensions.each(func(o *suspended) bool {
 		over, err := a.resumeOne(ctx, o)
-		if err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil {
+		if err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil && err.Error() != o.told {
+			o.told = err.Error()
 			a.log.Warn("cannot resume an owner now", "owner", o.namespace+"/"+o.name, "resource", o.resource.Resource, "error", err)
 		}
 		if over {

@@ -1,9 +1,11 @@
 package act
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -67,6 +69,7 @@ func owner(apiVersion, kind, name string, by *unstructured.Unstructured) *unstru
 	o.SetName(name)
 	o.SetNamespace("default")
 	o.SetUID(types.UID(kind + name))
+	o.SetLabels(map[string]string{"app": name}) // a Job always has some
 	if by != nil {
 		o.SetOwnerReferences([]metav1.OwnerReference{refTo(by)})
 	}
@@ -359,7 +362,7 @@ func TestSuspendedWithoutAnAnswer(t *testing.T) {
 					if x := got.(*unstructured.Unstructured); x.GetResourceVersion() == "7" {
 						x = x.DeepCopy()
 						x.SetResourceVersion("8")
-						x.SetLabels(map[string]string{v1alpha1.SuspendedLabel: "true"})
+						x.SetLabels(map[string]string{"app": "train", v1alpha1.SuspendedLabel: "true"})
 						mark := suspendMark{since: startOfTime, selector: "batch.kubernetes.io/job-name=train"}
 						mark.of(train)
 						x.SetAnnotations(map[string]string{v1alpha1.SuspendedAnnotation: mark.String()})
@@ -505,5 +508,31 @@ func TestForgedSuspension(t *testing.T) {
 		} else {
 			o.out.expect(t, fmt.Sprintf("default/%s found suspended since %s", group, made.Format(time.RFC3339)))
 		}
+	}
+}
+
+// Why an owner cannot be resumed is said once, not each second.
+func TestResumeRefused(t *testing.T) {
+	job := owner("batch/v1", "Job", "train", nil)
+	job.SetLabels(map[string]string{v1alpha1.SuspendedLabel: "true"})
+	job.SetAnnotations(map[string]string{v1alpha1.SuspendedAnnotation: "job/train 2026-01-02T03:04:05Z batch.kubernetes.io/job-name=train"})
+	o := newOwners(t, job)
+	var log bytes.Buffer
+	o.Actor.log = slog.New(slog.NewTextHandler(&log, nil))
+	refusal := "first"
+	o.dynamic.(*dynamicfake.FakeDynamicClient).PrependReactor("patch", "jobs", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if p := string(a.(clienttesting.PatchAction).GetPatch()); !strings.Contains(p, `"labels":{"muster.sh/suspended":"false"}`) {
+			t.Errorf("the Job is left without labels: %s", p)
+		}
+		return true, nil, errors.New(refusal)
+	})
+	if err := o.findSuspended(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, refusal = range []string{"first", "first", "first", "second", "second"} {
+		o.resumeGone(t.Context())
+	}
+	if got := log.String(); strings.Count(got, "error=first") != 1 || strings.Count(got, "error=second") != 1 {
+		t.Errorf("it was said:\n%s", got)
 	}
 }
