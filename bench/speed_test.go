@@ -122,10 +122,10 @@ func TestSpeed(t *testing.T) {
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	list := readRatios(t)
-	best := make([]float64, len(list))
+	var rounds []map[string]float64
 	for range speedRounds {
-		costs := map[string]float64{} // of this round
-		for i, r := range list {
+		costs := map[string]float64{}
+		for _, r := range list {
 			for _, name := range []string{r.to, r.of} {
 				if costs[name] > 0 {
 					continue
@@ -136,20 +136,97 @@ func TestSpeed(t *testing.T) {
 				}
 				costs[name] = cost
 			}
+		}
+		rounds = append(rounds, costs)
+	}
+	for i, best := range bestRatios(list, rounds) {
+		r := list[i]
+		if mode == "record" {
+			fmt.Printf("%.3g %s %s\n", best, r.of, r.to)
+			continue
+		}
+		t.Logf("%-40s costs %6.3g x %-28s recorded %6.3g", r.of, best, r.to, r.recorded)
+		if r.slower(best) {
+			t.Errorf("%s costs %.3g times %s in the best of %d rounds, and %.3g when that was recorded: find out why it is slower, or record it with MUSTER_SPEED=record",
+				r.of, best, r.to, speedRounds, r.recorded)
+		}
+	}
+}
+
+// bestRatios returns for each ratio the least of the rounds, each of which has what everything cost in it.
+func bestRatios(list []ratio, rounds []map[string]float64) []float64 {
+	best := make([]float64, len(list))
+	for i, r := range list {
+		for _, costs := range rounds {
 			if now := costs[r.of] / costs[r.to]; best[i] == 0 || now < best[i] {
 				best[i] = now
 			}
 		}
 	}
-	for i, r := range list {
-		if mode == "record" {
-			fmt.Printf("%.3g %s %s\n", best[i], r.of, r.to)
-			continue
+	return best
+}
+
+// slower reports whether a ratio is too much beside the one that was recorded.
+func (r ratio) slower(now float64) bool { return now >= tooSlow*r.recorded }
+
+// With what was recorded, an engine that is twice as slow in all rounds fails the guard, and so does a benchmark that is in
+// relation to another one; a slow machine does not, nor do neighbours in two rounds of three.
+func TestSpeedFails(t *testing.T) {
+	list := readRatios(t)
+	asRecorded := func() map[string]float64 { // in which the yardstick costs one
+		costs := map[string]float64{"yardstick": 1}
+		for _, r := range list {
+			if costs[r.of] == 0 {
+				costs[r.of] = r.recorded * costs[r.to]
+			}
 		}
-		t.Logf("%-40s costs %6.3g x %-28s recorded %6.3g", r.of, best[i], r.to, r.recorded)
-		if best[i] > tooSlow*r.recorded {
-			t.Errorf("%s costs %.3g times %s in the best of %d rounds, and %.3g when that was recorded: find out why it is slower, or record it with MUSTER_SPEED=record",
-				r.of, best[i], r.to, speedRounds, r.recorded)
+		return costs
+	}
+	for what, c := range map[string]struct {
+		change func(round int, costs map[string]float64)
+		want   int
+	}{
+		"nothing": {func(int, map[string]float64) {}, 0},
+		"an engine twice as slow": {func(_ int, costs map[string]float64) {
+			for name := range costs {
+				if name != "yardstick" {
+					costs[name] *= 2
+				}
+			}
+		}, len(list) - between(list)},
+		"one benchmark twice as slow":       {func(_ int, costs map[string]float64) { costs[list[0].of] *= 2 }, 1},
+		"a benchmark 1.9 times as slow":     {func(_ int, costs map[string]float64) { costs[list[0].of] *= 1.9 }, 0},
+		"neighbours in two of three rounds": {func(round int, costs map[string]float64) { costs[list[0].of] *= float64(1 + round) }, 0},
+		"a machine three times as slow": {func(_ int, costs map[string]float64) {
+			for name := range costs {
+				costs[name] *= 3
+			}
+		}, 0},
+	} {
+		var rounds []map[string]float64
+		for i := range speedRounds {
+			costs := asRecorded()
+			c.change(i, costs)
+			rounds = append(rounds, costs)
+		}
+		slow := 0
+		for i, best := range bestRatios(list, rounds) {
+			if list[i].slower(best) {
+				slow++
+			}
+		}
+		if slow != c.want {
+			t.Errorf("%s: %d lines of %s fail; expected %d", what, slow, speedFile, c.want)
 		}
 	}
+}
+
+// between counts the ratios of one benchmark to another.
+func between(list []ratio) (n int) {
+	for _, r := range list {
+		if r.to != "yardstick" {
+			n++
+		}
+	}
+	return n
 }
