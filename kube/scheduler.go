@@ -91,8 +91,8 @@ type Config struct {
 	// StatusRate is the maximum number of conditions written per second; 0 means 100.
 	StatusRate float32
 	Log        *slog.Logger
-	// Now is the clock, which must not be set; when nil, the machine's as it is when
-	// the scheduler is made, and the time that has passed since.
+	// Now is the clock; when nil, the machine's. It counts as it is when the scheduler is made, and then
+	// only for the time that has passed by its monotonic readings, if it has some: it may be set.
 	Now func() time.Time
 	// PassLimit is how long a pass may last before Run ends with an error; 0 means 5 min.
 	PassLimit time.Duration
@@ -238,8 +238,9 @@ func (c *Config) settle() error {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.Now == nil {
-		c.Now = steady(time.Now)
+		c.Now = time.Now
 	}
+	c.Now = steady(c.Now)
 	if len(c.Shards) == 0 {
 		c.Shards = []lease.Shard{{lease.RestPools}}
 	}
