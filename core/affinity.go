@@ -7,6 +7,7 @@ import (
 
 	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/core/place"
+	"github.com/muster-sched/muster/internal/fit"
 )
 
 // What pods require of the pods around them, as the state and the placer know it.
@@ -32,6 +33,7 @@ type affinities struct {
 	placer *place.Placer
 	// repelled has, by label, the anti-affinities of live jobs from it, by level.
 	repelled map[string][]repulsion
+	most     int // see fit.Map
 }
 
 // mark returns the label of pods that have an anti-affinity.
@@ -60,6 +62,7 @@ func (a *affinities) repel(tasks []Task, by int) {
 			}
 			if a.repelled[t.Label] = all; len(all) == 0 {
 				delete(a.repelled, t.Label)
+				a.repelled = fit.Map(a.repelled, &a.most)
 			}
 		}
 	}

@@ -106,7 +106,7 @@ func New(c Config) (*Engine, error) {
 	if e.wanted = newWanted(c.Policy.Models); e.wanted.on {
 		e.placer.Wanted = e.wanted.share
 	}
-	e.affinities = affinities{state, e.placer, map[string][]repulsion{}}
+	e.affinities = affinities{state: state, placer: e.placer, repelled: map[string][]repulsion{}}
 	e.nominations = nominations{Engine: e, plans: map[cluster.NodeID][]planned{}}
 	e.suspensions.Engine = e
 	e.moves.Engine, e.standbys.Engine, e.packs.Engine, e.staleGangs.Engine = e, e, e, e

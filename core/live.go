@@ -6,6 +6,7 @@ import (
 
 	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/core/quota"
+	"github.com/muster-sched/muster/internal/fit"
 )
 
 // podState is what a pod is doing.
@@ -164,6 +165,7 @@ type jobTable struct {
 	seq       uint64 // of the last job that came
 	// replaceable counts the jobs that are: see Mobility.
 	replaceable int
+	most        int    // see fit.Map
 	recounted   []*job // see Engine.refile
 }
 
@@ -187,6 +189,7 @@ func (t *jobTable) add(j *job) {
 // remove forgets a job. Its slot goes to the next one that comes.
 func (t *jobTable) remove(j *job) {
 	delete(t.byName, j.Name)
+	t.byName = fit.Map(t.byName, &t.most)
 	t.slots[j.slot] = nil
 	t.spare = append(t.spare, j.slot)
 	if j.Mobility == Replaceable {

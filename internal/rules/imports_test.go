@@ -27,7 +27,7 @@ var mayImport = map[string][]string{
 	"core/place":       {"core/cluster", "core/frag"},
 	"core/place/joint": {"core/place"},
 	"core/defrag":      {"core/cluster", "core/place"},
-	"core":             {"core/cluster", "core/frag", "core/gputime", "core/quota", "core/place", "core/defrag"},
+	"core":             {"core/cluster", "core/frag", "core/gputime", "core/quota", "core/place", "core/defrag", "internal/fit"},
 	"core/policy":      {"core", "core/place", "core/policy/"},
 
 	"workload":    {"core", "core/cluster", "core/quota"},
@@ -72,9 +72,9 @@ var mayImport = map[string][]string{
 	"kube/standby":   {"core", "api/v1alpha1", "kube/act", "kube/objects", "kube/stats", "kube/tables", "kube/translate"},
 	"kube/guard":     {"core", "kube/translate"},
 	"kube/journey":   {},
-	"kube/reports":   {"core", "core/frag", "api/v1alpha1", "kube/tables", "kube/act", "kube/fair", "kube/stats", "kube/translate"},
+	"kube/reports":   {"internal/fit", "core", "core/frag", "api/v1alpha1", "kube/tables", "kube/act", "kube/fair", "kube/stats", "kube/translate"},
 	"kube/fair":      {}, // a queue
-	"kube/tables":    {"kube/journey", "kube/queues", "core", "core/cluster", "core/frag", "core/quota", "api/v1alpha1", "kube/exclude", "kube/objects", "kube/owners", "kube/act", "kube/devices", "kube/done", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate", "kube/sharing", "kube/after", "internal/spelling"},
+	"kube/tables":    {"internal/fit", "kube/journey", "kube/queues", "core", "core/cluster", "core/frag", "core/quota", "api/v1alpha1", "kube/exclude", "kube/objects", "kube/owners", "kube/act", "kube/devices", "kube/done", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate", "kube/sharing", "kube/after", "internal/spelling"},
 	"kube/objects":   {"core", "api/v1alpha1", "kube/act", "kube/devices", "kube/health", "kube/prefer", "kube/sharing", "kube/translate"},
 	"kube/prefer":    {"core", "core/cluster", "kube/translate"},
 	"kube/health":    {},
@@ -85,7 +85,7 @@ var mayImport = map[string][]string{
 	"kube/advise":    {"core", "api/v1alpha1", "kube/translate", "semantic/metadata"},
 	"kube/feed":      {}, // it knows neither the tables nor the objects
 	"kube/follow":    {"kube/translate"},
-	"kube/act":       {"api/", "kube/after", "kube/fair", "kube/follow", "kube/owners", "kube/translate"}, // it writes what it is given, and decides nothing
+	"kube/act":       {"internal/fit", "api/", "kube/after", "kube/fair", "kube/follow", "kube/owners", "kube/translate"}, // it writes what it is given, and decides nothing
 	"kube/lease":     {"api/"},
 	"kube/stats":     {"core", "core/cluster", "core/frag", "core/quota", "kube/act"}, // act has metrics of its own
 	"kube/owners":    {"core", "api/v1alpha1", "kube/translate", "kube/keys"},
@@ -96,7 +96,7 @@ var mayImport = map[string][]string{
 	"kube/lost":      {"core"},
 	"kube/queues":    {"core", "api/v1alpha1", "kube/settings"},
 	"kube/done":      {"kube/translate"},
-	"kube/peers":     {"core", "core/cluster", "kube/translate"},
+	"kube/peers":     {"internal/fit", "core", "core/cluster", "kube/translate"},
 	"kube/settings":  {"core", "core/cluster", "api/v1alpha1", "kube/translate"},
 	"kube/storage":   {"core", "core/cluster", "kube/translate"},
 	"kube/console":   {"kube/queues", "core", "core/frag", "api/", "kube", "kube/recovery", "kube/feed", "kube/health", "kube/mirror", "kube/objects", "kube/tables", "kube/translate", "internal/hostlist", "internal/table", "kube/after", "kube/slurm", "kube/exclude", "internal/spelling"},

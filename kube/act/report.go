@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/internal/fit"
 	"github.com/muster-sched/muster/kube/fair"
 )
 
@@ -40,6 +41,7 @@ type reports struct {
 	by    map[types.UID]Report
 	busy  map[types.UID]int     // being written: of which shard
 	order fair.Queue[types.UID] // those in by that are not busy
+	most  int                   // see fit.Map
 	ready chan struct{}         // has an element when order may have any
 }
 
@@ -86,6 +88,7 @@ func (r *reports) take() (Report, bool) {
 	}
 	x := r.by[uid]
 	delete(r.by, uid)
+	r.by = fit.Map(r.by, &r.most)
 	r.busy[uid] = x.Shard
 	return x, true
 }

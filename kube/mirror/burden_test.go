@@ -3,6 +3,7 @@ package mirror
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -66,6 +67,12 @@ func TestTenantBurdensNobody(t *testing.T) {
 		many = 2000
 	}
 	for what, make := range burdens {
+		// Pods with affinities of their own are classes of their own. The engine keeps those of jobs that have ended for jobs like them,
+		// and tries as many of a user as do not take turns in each pass.
+		keeps, plateau := uint64(128), 0.
+		if strings.Contains(what, "term") {
+			keeps, plateau = 1024, 20*core.DefaultCrowd
+		}
 		work := func(n int) float64 {
 			y := newToy(t)
 			for i := range 8 {
@@ -101,6 +108,7 @@ func TestTenantBurdensNobody(t *testing.T) {
 			y.see(list...)
 			y.run()
 			y.Explain(20)
+			y.Statuses(metav1.NewTime(startOfTime)) // as the scheduler does every few seconds
 			per := testing.AllocsPerRun(50, others)
 			for _, p := range list {
 				y.podGone(p.UID)
@@ -121,7 +129,7 @@ func TestTenantBurdensNobody(t *testing.T) {
 			runtime.GC()
 			runtime.GC()
 			var after runtime.MemStats
-			if runtime.ReadMemStats(&after); n == many && after.HeapAlloc > before.HeapAlloc+uint64(n)*1024 { // maps keep their tables
+			if runtime.ReadMemStats(&after); n == many && after.HeapAlloc > before.HeapAlloc+uint64(n)*keeps {
 				t.Errorf("%s: %d bytes are left of each of %d", what, (after.HeapAlloc-before.HeapAlloc)/uint64(n), n)
 			}
 			runtime.KeepAlive(y)
@@ -129,7 +137,7 @@ func TestTenantBurdensNobody(t *testing.T) {
 		}
 		a, b := work(few), work(many)
 		t.Logf("%s: a pod of others takes %.0f allocations beside %d, %.0f beside %d", what, a, few, b, many)
-		if b > 2*a+50 {
+		if b > max(2*a+50, plateau) {
 			t.Errorf("%s: a pod of others takes %.0f allocations beside %d, %.0f beside %d", what, a, few, b, many)
 		}
 	}

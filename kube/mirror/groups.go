@@ -18,7 +18,7 @@ func (m *changes) groupOf(p *tables.Pod) *tables.Group {
 	g := m.Groups[id]
 	if g == nil {
 		g = &tables.Group{ID: id, Job: id.Job(), Created: o.Created, Pods: map[types.UID]*tables.Pod{}, Loose: map[types.UID]*tables.Pod{}}
-		m.Groups[id] = g
+		m.AddGroup(g)
 		if o.Ours {
 			m.Seen++
 		}

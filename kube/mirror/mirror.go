@@ -183,6 +183,7 @@ func (m *Mirror) Explain(n int) []act.Report {
 // Statuses returns the objects of our own whose status has changed.
 func (m *Mirror) Statuses(now metav1.Time) []act.Status {
 	m.Count()
+	m.Fit()
 	if m.engine == nil {
 		return nil
 	}

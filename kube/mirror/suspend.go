@@ -67,7 +67,7 @@ func (m *changes) park(id translate.Group, since time.Time) {
 	g := m.Groups[id]
 	if g == nil {
 		g = &tables.Group{ID: id, Job: id.Job(), Created: since, Pods: map[types.UID]*tables.Pod{}, Loose: map[types.UID]*tables.Pod{}}
-		m.Groups[id] = g
+		m.AddGroup(g)
 	}
 	if since.Before(g.Created) {
 		g.Created = since

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-sched/muster/internal/fit"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -59,6 +60,7 @@ type Index struct {
 	// namespaces has their labels.
 	namespaces map[string]map[string]string
 	budgets    map[string]map[string]*Budget // by namespace and name
+	most       struct{ sorts, selected, named, having int }
 }
 
 type sortKey struct {
@@ -114,6 +116,12 @@ func New() *Index {
 // Len returns how many kinds of pods, selectors, labels in these and ports are known.
 func (x *Index) Len() int {
 	return len(x.sorts) + len(x.selected) + len(x.named) + len(x.having) + x.anywhere + len(x.ports)
+}
+
+// Fit gives the memory back that labels and selectors had which are gone. It has to be called from time to time.
+func (x *Index) Fit() {
+	x.sorts, x.having = fit.Map(x.sorts, &x.most.sorts), fit.Map(x.having, &x.most.having)
+	x.selected, x.named = fit.Map(x.selected, &x.most.selected), fit.Map(x.named, &x.most.named)
 }
 
 // ObservePod records a pod that is new. The change is one of other pods: those that it

@@ -2,7 +2,6 @@ package reports
 
 import (
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
 	"strings"
@@ -133,8 +132,8 @@ func (r *Reporter) fillLedger(e Engine, o *v1alpha1.Ledger, shard, part int) {
 			}
 		}
 	}
-	for _, g := range r.Groups {
-		if g.Shard != shard || g.ID.Kind == tables.Foreign || partOf(g.Job, r.ledger.parts[shard]) != part {
+	for g := range r.Part(part, r.ledger.parts[shard]) {
+		if g.Shard != shard || g.ID.Kind == tables.Foreign {
 			continue
 		}
 		if is, ok := r.remembers(e, g); ok {
@@ -214,10 +213,3 @@ func some(s core.Served) bool {
 }
 
 func ledgerName(shard, part int) string { return fmt.Sprintf("shard-%d-part-%d", shard, part) }
-
-// partOf is the part of its shard's objects that a job is in.
-func partOf(job string, parts int) int {
-	h := fnv.New32a()
-	h.Write([]byte(job))
-	return int(h.Sum32() % uint32(parts))
-}

@@ -28,7 +28,7 @@ func waits(t *tables.Tables, from, to int) {
 		g := &tables.Group{ID: translate.Group{Namespace: "x", Kind: translate.ByItself, Name: fmt.Sprint("p", i)}, Created: time.Unix(1, 0)}
 		g.Job = g.ID.Job()
 		g.Kept = tables.Kept{At: 2 * core.Second, Served: core.Served{Received: "0", Deserved: fmt.Sprint(i + 1)}}
-		t.Groups[g.ID] = g
+		t.AddGroup(g)
 	}
 }
 
@@ -170,9 +170,9 @@ func TestSurplusLedgersGo(t *testing.T) {
 	if len(api) != 5 {
 		t.Fatalf("there are %s", objects())
 	}
-	for id := range all.Groups {
+	for _, g := range all.Groups {
 		if len(all.Groups) > 10 {
-			delete(all.Groups, id)
+			all.Forget(g)
 		}
 	}
 	for range 12 {

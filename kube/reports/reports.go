@@ -10,6 +10,7 @@ import (
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/frag"
+	"github.com/muster-sched/muster/internal/fit"
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/fair"
 	"github.com/muster-sched/muster/kube/stats"
@@ -56,6 +57,7 @@ type Reporter struct {
 	// whose jobs are many does not delay what others are told.
 	waiters fair.Queue[*tables.Group]
 	waits   map[*tables.Group]bool // those in waiters
+	most    int                    // see fit.Map
 	noted   core.Time              // when counts of evictions were written last
 	ledger  ledgerTurn
 	// standings are where queues stood at a time.
@@ -92,6 +94,7 @@ func (r *Reporter) Explain(e Engine, n int) []act.Report {
 		}
 		if !r.Reportable(g) {
 			delete(r.waits, g)
+			r.waits = fit.Map(r.waits, &r.most)
 			continue
 		}
 		out, asked = append(out, r.Report(e, g)...), append(asked, g)

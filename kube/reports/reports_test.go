@@ -38,7 +38,7 @@ func TestNamespacesAreExplainedInTurn(t *testing.T) {
 		p := &tables.Pod{Group: g, Object: &objects.Pod{}}
 		p.Object.UID, p.Object.Name, p.Object.Namespace = types.UID(g.Job), name, namespace
 		g.Pods[p.Object.UID] = p
-		all.Groups[g.ID] = g
+		all.AddGroup(g)
 		r.Waits(g)
 		r.Waits(g)
 		return g

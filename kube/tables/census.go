@@ -1,6 +1,7 @@
 package tables
 
 import (
+	"github.com/muster-sched/muster/internal/fit"
 	"github.com/muster-sched/muster/kube/queues"
 	"github.com/muster-sched/muster/kube/stats"
 )
@@ -13,6 +14,7 @@ type Census struct {
 	sums          *stats.Census
 	changedNodes  map[*Node]struct{}
 	changedGroups map[*Group]struct{}
+	most          int // see fit.Map
 }
 
 // NewCensus returns a census of tables in which nothing was noted.
@@ -60,6 +62,7 @@ func (c *Census) Count() {
 		c.sums.AddGroup(&g.Counted, 1)
 	}
 	clear(c.changedGroups)
+	c.changedGroups = fit.Map(c.changedGroups, &c.most)
 }
 
 // Pending is how many nodes and groups have changed since the last count.

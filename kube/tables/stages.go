@@ -31,6 +31,7 @@ func (t *Tables) Stage(o *objects.Pod) {
 // Forget forgets a group without pods, and what their owner said of its stages: it is asked again when pods come.
 func (t *Tables) Forget(g *Group) {
 	delete(t.Groups, g.ID)
+	delete(t.buckets[PartOf(g.Job, buckets)].groups, g)
 	if g.Stage != "" {
 		id := g.ID
 		id.Name = strings.TrimSuffix(id.Name, "/"+g.Stage)

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/internal/fit"
 	"github.com/muster-sched/muster/kube/devices"
 	"github.com/muster-sched/muster/kube/done"
 	"github.com/muster-sched/muster/kube/lost"
@@ -54,6 +55,8 @@ type Tables struct {
 	Ledgers    Ledgers
 	Shards     ShardTable
 	Seen       int // jobs that were created
+	buckets    [buckets]bucket
+	most       struct{ pods, groups, jobs int }
 
 	Policies   *settings.Policies
 	Topologies *settings.Topologies
@@ -74,6 +77,15 @@ func New(policy core.Policy, levels []translate.Level) Tables {
 		Queues: Queues{Index: queues.New()}, Ledgers: newLedgers(), Policies: settings.NewPolicies(policy), Topologies: settings.NewTopologies(levels), Shards: oneShard(),
 		Peers: peers.New(), Storage: storage.New(), Devices: devices.New(), Lost: lost.New(), Done: done.New(),
 	}
+}
+
+// Fit gives the memory back that pods and groups had which are gone. It has to be called from time to time.
+func (t *Tables) Fit() {
+	t.Pods, t.Groups, t.Jobs = fit.Map(t.Pods, &t.most.pods), fit.Map(t.Groups, &t.most.groups), fit.Map(t.Jobs, &t.most.jobs)
+	for i := range t.buckets {
+		t.buckets[i].groups = fit.Map(t.buckets[i].groups, &t.buckets[i].most)
+	}
+	t.Peers.Fit()
 }
 
 // Clock is the current time, as wall clock.
