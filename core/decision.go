@@ -164,6 +164,8 @@ const (
 	// GPUSharing: enough is free together, but on nodes that pick devices for some pods without knowing those that the
 	// engine picked for others, and that have pods of the other kind.
 	GPUSharing
+	// InsufficientDevices: enough is free together, but not enough of the devices that the pods accept.
+	InsufficientDevices
 	// TopologyTooTight: the job fits in the cluster, but not in one domain of
 	// the required level.
 	TopologyTooTight
@@ -201,7 +203,7 @@ var reasonNames = [numReasons]string{
 	"Placed", "Backfilled", "MadeRoom", "Packed",
 	"PriorityPreemption", "QuotaReclaim", "FairShareReclaim", "BackfillPreemption", "LeaseOver", "Requested", "Defragmentation", "Consolidation", "StaleGang", "Diagnosed", "Suspect", "Passed", "PackingCancelled", "MemberLost", "Held",
 	"QuotaExceeded", "NoNode", "Resources", "Stranded", "InsufficientCPU", "InsufficientMemory", "InsufficientPods", "InsufficientOther",
-	"GPUSharing", "TopologyTooTight", "Affinity", "HeldBack", "BackOff", "Victims", "MinRuntime", "ExceedsQuota", "StandbyReturns",
+	"GPUSharing", "InsufficientDevices", "TopologyTooTight", "Affinity", "HeldBack", "BackOff", "Victims", "MinRuntime", "ExceedsQuota", "StandbyReturns",
 	"MustNotBorrow", "HPExpected", "MaxRunning", "Suspended",
 }
 

@@ -101,7 +101,7 @@ func (e *Engine) Nearest(name string, most int) []frag.Finding {
 	}
 	q := e.Inquire()
 	switch reason, _ := q.why(j); reason {
-	case Stranded, InsufficientCPU, InsufficientMemory, InsufficientPods, InsufficientOther, GPUSharing, TopologyTooTight:
+	case Stranded, InsufficientCPU, InsufficientMemory, InsufficientPods, InsufficientOther, GPUSharing, InsufficientDevices, TopologyTooTight:
 	default:
 		return nil
 	}
@@ -423,7 +423,7 @@ func (q *Inquiry) firstReady() *job {
 
 var lackReasons = map[place.Lack]Reason{
 	place.TooLarge: NoNode, place.GPUs: Resources, place.Together: Stranded, place.CPU: InsufficientCPU,
-	place.Memory: InsufficientMemory, place.Pods: InsufficientPods, place.Other: InsufficientOther, place.Sharing: GPUSharing, place.Constraint: Affinity, place.Topology: TopologyTooTight,
+	place.Memory: InsufficientMemory, place.Pods: InsufficientPods, place.Other: InsufficientOther, place.Sharing: GPUSharing, place.Devices: InsufficientDevices, place.Constraint: Affinity, place.Topology: TopologyTooTight,
 }
 
 // protectedText says how much GPU is held by jobs that the job could evict if they were not

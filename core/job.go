@@ -38,6 +38,8 @@ type (
 	Request = cluster.Request
 	// Picker says who picks the devices of a pod.
 	Picker = cluster.Picker
+	// DeviceSet names some devices of a node.
+	DeviceSet = cluster.DeviceSet
 	// Queue describes where the jobs of a tenant wait.
 	Queue = quota.QueueSpec
 	// Quota is the GPU quota of a queue for one model.

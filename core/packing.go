@@ -134,7 +134,7 @@ func (j *job) packable() bool {
 		return false
 	}
 	t := &j.Tasks[0]
-	return t.GPU >= WholeGPU && plain(t) && t.Selector == nil && t.AnyOf == nil && j.Topology.none()
+	return t.GPU >= WholeGPU && plain(t) && t.From == nil && t.Selector == nil && t.AnyOf == nil && j.Topology.none()
 }
 
 // on reports whether the job takes part in packing.

@@ -272,7 +272,7 @@ func (us *units) classOf(j *job) classID {
 		} else if len(models) > 1 {
 			id.models = strings.Join(models, "|")
 		}
-		constrained := t.Others != nil || t.Selector != nil || t.AnyOf != nil || t.Tolerations != nil || t.Prefers != nil || !plain(t)
+		constrained := t.Others != nil || t.From != nil || t.Selector != nil || t.AnyOf != nil || t.Tolerations != nil || t.Prefers != nil || !plain(t)
 		if !constrained && j.Topology.none() && left == nil && j.suspended == nil {
 			return id
 		}

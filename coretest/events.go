@@ -153,8 +153,17 @@ func readNodes(l *line) []core.Event {
 	n := core.Node{
 		Name: l.name, GPUs: l.number("gpus", 8), CPUMilli: l.milli("cpu", 128000), MemMiB: int64(l.number("mem", 1024)) * 1024,
 		MaxPods: l.number("maxpods", 0), HBD: l.word("hbd", ""), Cordoned: l.flag("cordoned"), Blind: l.flag("blind"), Labels: pairs(l, "labels"),
-		Others: readOthers(l),
+		Others: readOthers(l, "others"),
 	}
+	for _, w := range l.list("sets") {
+		name, devices := l.pair("sets", w, ":")
+		set := core.DeviceSet{Name: name}
+		for d := range strings.SplitSeq(devices, "+") {
+			set.Devices |= 1 << (l.thousandths("sets", d) / 1000)
+		}
+		n.Sets = append(n.Sets, set)
+	}
+	slices.SortFunc(n.Sets, func(a, b core.DeviceSet) int { return strings.Compare(a.Name, b.Name) })
 	if n.GPUs > 0 {
 		n.Model = "H800"
 	}
@@ -187,12 +196,12 @@ func readNodes(l *line) []core.Event {
 	return out
 }
 
-// readOthers reads what a node has, or a pod takes, of other resources, as NAME:VALUE.
-func readOthers(l *line) []core.Amount {
+// readOthers reads what a node has, or a pod takes, of other resources, as NAME:VALUE; or of device sets.
+func readOthers(l *line, key string) []core.Amount {
 	var out []core.Amount
-	for _, w := range l.list("others") {
-		name, v := l.pair("others", w, ":")
-		out = append(out, core.Amount{Name: name, Value: l.thousandths("others", v) / 1000})
+	for _, w := range l.list(key) {
+		name, v := l.pair(key, w, ":")
+		out = append(out, core.Amount{Name: name, Value: l.thousandths(key, v) / 1000})
 	}
 	slices.SortFunc(out, func(a, b core.Amount) int { return strings.Compare(a.Name, b.Name) })
 	return out
@@ -374,7 +383,7 @@ func readMinimum(l *line) int {
 func readRequest(l *line) core.Request {
 	r := core.Request{
 		GPU: core.Milli(l.milli("gpus", 1000)), CPUMilli: l.milli("cpu", 0), MemMiB: int64(l.number("mem", 0)) * 1024,
-		Others: readOthers(l),
+		Others: readOthers(l, "others"), From: readOthers(l, "from"),
 	}
 	if err := r.Accept(l.list("model")); err != nil {
 		l.wrong("model: %v", err)

@@ -31,6 +31,7 @@ func newGangs(rt *rapid.T) *story {
 			Name: fmt.Sprintf("n%d", i), GPUs: 1 + s.up(3), Model: pick(s, "A", "A", "B", "C"), MaxPods: pick(s, 0, 0, 2, 3), HBD: pick(s, "", "h0", "h1"),
 			Domains: []string{"z", pick(s, "s0", "s1"), pick(s, "l0", "l1")}, CPUMilli: int64(pick(s, 2, 4)) * 1000, MemMiB: 64,
 		}
+		nameSets(&n)
 		s.Must(core.NodeAdded{Node: n})
 	}
 	return s
@@ -49,6 +50,9 @@ func (s *story) gang() {
 		t.CPUMilli = int64(pick(s, 0, 0, 1)) * 1000
 		if t.GPU > 0 {
 			t.Models = pick(s, nil, nil, []string{"A"}, []string{"B", "A"}, []string{"C", "B"}, []string{"A", "B", "C"})
+		}
+		if n := s.jobs + k; n%4 == 0 && t.GPU >= core.WholeGPU {
+			t.From = from(n/4, int64(t.GPU/core.WholeGPU))
 		}
 		if s.chance(3) {
 			t.MinPods = s.up(t.Pods + 1)

@@ -52,10 +52,12 @@ func newHostile(rt *rapid.T, p core.Policy) *story {
 		if s.resources {
 			cpu = int64(2+s.up(8)) * 1000
 		}
-		s.Must(core.NodeAdded{Node: core.Node{
+		n := core.Node{
 			Name: fmt.Sprintf("n%d", i), CPUMilli: cpu, GPUs: 1 + s.up(4), Model: pick(s, "A", "A", "B"), MaxPods: pick(s, 0, 0, 2), Domains: []string{"z", "s", pick(s, "l0", "l1")},
 			Others: others(int64(s.up(4)), 2), MemMiB: int64(i) * 2,
-		}})
+		}
+		nameSets(&n)
+		s.Must(core.NodeAdded{Node: n})
 	}
 	return s
 }
@@ -77,10 +79,13 @@ func (s *story) fight() {
 		t.GPU = pick[core.Milli](s, 1000, 1000, 2000, 3000, 500, 300)
 		t.Models = pick(s, nil, []string{"A", "B"}, []string{"B", "A"}, []string{"A"}, []string{"B"})
 		t.Others = pick(s, nil, nil, nil, others(1, 0), others(1, 1))
+		if n := s.jobs + 2*k; n%3 == 0 && t.GPU >= core.WholeGPU {
+			t.From = from(n/3, int64(t.GPU/core.WholeGPU))
+		}
 		if s.resources {
 			t.CPUMilli = pick[int64](s, 0, 1000, 1000, 2000, 4000)
 			if s.cpuOnly && s.chance(3) {
-				t.GPU, t.Models = 0, nil
+				t.GPU, t.Models, t.From = 0, nil, nil
 			}
 		}
 		if s.chance(3) {

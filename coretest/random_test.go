@@ -144,7 +144,37 @@ func (s *story) addNode(name string) {
 			n.Unhealthy = []int{n.GPUs - 1}
 		}
 	}
+	nameSets(&n)
 	s.Must(core.NodeAdded{Node: n, Evictions: pick(s, 0, 0, 1, 5, core.MaxEvictions)})
+}
+
+// nameSets gives a node device sets, which overlap. They follow from what was drawn of it.
+func nameSets(n *core.Node) {
+	if n.Sets = nil; n.GPUs == 0 || n.Labels["rack"] == "none" {
+		return
+	}
+	all := uint64(1)<<n.GPUs - 1
+	n.Sets = []core.DeviceSet{{Name: "even", Devices: all & 0x55}, {Name: "low", Devices: all >> (n.GPUs / 2)}}
+	if n.Labels["disk"] == "ssd" {
+		n.Sets = append(n.Sets, core.DeviceSet{Name: "one", Devices: all &^ (all >> 1)})
+	}
+}
+
+// from is what a pod may want of device sets.
+func from(k int, gpus int64) []core.Amount {
+	switch k % 5 {
+	case 0:
+		return []core.Amount{{Name: "even", Value: 1}}
+	case 1:
+		return []core.Amount{{Name: "low", Value: gpus}}
+	case 2:
+		return []core.Amount{{Name: "one", Value: 1}}
+	case 3:
+		if gpus > 1 {
+			return []core.Amount{{Name: "even", Value: gpus - 1}, {Name: "low", Value: 1}}
+		}
+	}
+	return []core.Amount{{Name: "even", Value: gpus}}
 }
 
 // describe sets what may change of a node.
@@ -281,6 +311,9 @@ func (s *story) submit() {
 			t.Tolerations = []core.Toleration{{Key: pick(s, "team", ""), Effect: pick(s, "", "", "out")}}
 		}
 		t.Picker = core.Picker((s.jobs + k) % 4 % 3)
+		if n := s.jobs + 2*k; n%3 == 0 && t.GPU >= core.WholeGPU && t.Picker != core.NodePicks { // by the number of the job, too
+			t.From = from(n/3, int64(t.GPU/core.WholeGPU))
+		}
 		t.Labels, t.Affinity = s.terms()
 		for k := s.jobs; k%3 == 0 && len(t.Prefers) < 3; k++ { // by the number of the job: draws stay as they were
 			t.Prefers = append(t.Prefers, preferences[(s.jobs+k)/3%len(preferences)])
@@ -500,6 +533,7 @@ func (s *story) event() {
 		if n != nil && n.up {
 			changed := n.Node
 			s.describe(&changed)
+			nameSets(&changed)
 			s.Must(core.NodeChanged{Node: changed})
 		}
 	case k < 26:
@@ -580,7 +614,11 @@ func (s *story) addPods() {
 	} else {
 		ev.Task = j.Tasks[s.up(len(j.Tasks))]
 		ev.Task.Name = fmt.Sprint("t", t)
-		ev.Task.GPU = pick[core.Milli](s, 1000, 2000, 500, ev.Task.GPU)
+		if was := ev.Task.GPU; ev.Task.From != nil {
+			pick(s, 0, 0, 0, 0) // draws stay as they were
+		} else {
+			ev.Task.GPU = pick[core.Milli](s, 1000, 2000, 500, was)
+		}
 		ev.Task.Labels, ev.Task.Affinity = s.terms()
 	}
 	for next := len(j.pods); len(ev.Pods) == 0 || s.chance(2); next++ {

@@ -49,10 +49,12 @@ func playSuspensions(rt *rapid.T) *Twin {
 }
 
 func (s *story) addSmall(name string) {
-	s.Must(core.NodeAdded{Node: core.Node{
+	n := core.Node{
 		Name: name, GPUs: 4, Model: "A", CPUMilli: 8000, MemMiB: int64(pick(s, 40, 100, 200)), MaxPods: pick(s, 0, 0, 4), Domains: []string{"z", "s0", "l0"},
 		Others: others(2, 2),
-	}})
+	}
+	nameSets(&n)
+	s.Must(core.NodeAdded{Node: n})
 }
 
 // suspendEvent lets something happen to a few jobs and nodes.

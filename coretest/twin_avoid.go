@@ -123,7 +123,7 @@ func (w *Twin) emptySlots(j *job, t *core.Task, n *node) int {
 	}
 	switch {
 	case t.GPU >= core.WholeGPU:
-		k = min(k, gpus/int(t.GPU/core.WholeGPU))
+		k = fromSets(t, n, (1<<n.GPUs-1)&^n.bad, min(k, gpus/int(t.GPU/core.WholeGPU)))
 	case t.GPU > 0:
 		k = min(k, gpus*int(core.WholeGPU/t.GPU))
 	}

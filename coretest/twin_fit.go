@@ -3,6 +3,7 @@ package coretest
 import (
 	"cmp"
 	"fmt"
+	"math/bits"
 
 	"github.com/muster-sched/muster/core"
 )
@@ -104,13 +105,13 @@ func (w *Twin) slots(j *job, t *core.Task, n *node) int {
 	}
 	switch {
 	case t.GPU >= core.WholeGPU:
-		free := 0
+		idle := uint64(0)
 		for g := range n.GPUs {
 			if u.gpu[g] == 0 && n.bad>>g&1 == 0 {
-				free++
+				idle |= 1 << g
 			}
 		}
-		k = min(k, free/int(t.GPU/core.WholeGPU))
+		k = fromSets(t, n, idle, min(k, bits.OnesCount64(idle)/int(t.GPU/core.WholeGPU)))
 	case t.GPU > 0:
 		parts := 0
 		for g := range n.GPUs {

@@ -193,7 +193,7 @@ func (x *trial) on(t, k int, node *node, rest func() bool) bool {
 	if d, ok := w.domain(node, j.Topology.Required); j.Topology.Required != "" && (!ok || x.home != "" && d != x.home) {
 		return false
 	}
-	for _, gpus := range w.choices(node, &j.Tasks[t]) {
+	for _, gpus := range w.choices(j, node, &j.Tasks[t]) {
 		x.tries++
 		p.state, p.at = running, core.Placement{Pod: x.pods[t][k], Node: node.Name, GPUs: gpus, GPU: min(j.Tasks[t].GPU, core.WholeGPU),
 			CPUMilli: j.Tasks[t].CPUMilli, MemMiB: j.Tasks[t].MemMiB}
@@ -252,12 +252,25 @@ func (x *trial) weave(first []int, seen map[string]bool) bool {
 	return !left && x.holds()
 }
 
-// choices returns the devices on which a pod may make a difference.
-func (w *Twin) choices(n *node, t *core.Task) []uint64 {
+// choices returns the devices on which a pod may make a difference: whole ones only where pods of the job name sets of them.
+func (w *Twin) choices(j *job, n *node, t *core.Task) []uint64 {
 	if t.GPU == 0 {
 		return []uint64{0}
 	}
 	u := w.use(n)
+	if t.GPU >= core.WholeGPU && slices.ContainsFunc(j.Tasks, func(t core.Task) bool { return len(t.From) > 0 }) {
+		var out []uint64
+		for gpus := range uint64(1) << n.GPUs {
+			idle := bits.OnesCount64(gpus) == int(t.GPU/core.WholeGPU) && fromSets(t, n, gpus, 1) == 1
+			for g := range n.GPUs {
+				idle = idle && (gpus>>g&1 == 0 || u.gpu[g] == 0 && n.bad>>g&1 == 0)
+			}
+			if idle {
+				out = append(out, gpus)
+			}
+		}
+		return out
+	}
 	var out []uint64
 	idle, seen := uint64(0), map[core.Milli]bool{}
 	for g := range n.GPUs {

@@ -37,6 +37,8 @@ func (w *Twin) mayRunOn(j *job, t *core.Task, at *core.Placement) error {
 		t.GPU > 0 && t.GPU < core.WholeGPU && (count != 1 || at.GPU != t.GPU),
 		t.GPU >= core.WholeGPU && (at.GPU != core.WholeGPU || core.Milli(count)*core.WholeGPU != t.GPU):
 		return fmt.Errorf("%d GPUs of %d milli for a request of %d", count, at.GPU, t.GPU)
+	case fromSets(t, n, at.GPUs, 1) == 0:
+		return fmt.Errorf("GPUs %b are not of the sets %v, which are %v", at.GPUs, t.From, n.Sets)
 	}
 	return w.suits(j, t, n)
 }

@@ -137,7 +137,7 @@ func (w *Twin) couldHave(j *job, i int, b *job, start []core.Placement) string {
 		for range w.lenders(n.Name) {
 			fits = false
 		}
-		if !fits || w.suits(j, t, n) != nil {
+		if !fits || w.suits(j, t, n) != nil || fromSets(t, n, at.GPUs, 1) == 0 {
 			continue
 		}
 		there := &b.pods[at.Pod]

@@ -434,7 +434,7 @@ func (w *Twin) lentSlot(j *job, t *core.Task, n *node) bool {
 		return false
 	}
 	if t.GPU >= core.WholeGPU {
-		return bits.OnesCount64(free) >= int(t.GPU/cluster.WholeGPU)
+		return bits.OnesCount64(free) >= int(t.GPU/cluster.WholeGPU) && fromSets(t, n, free, 1) > 0
 	}
 	for d := range part {
 		if open>>d&1 == 1 && part[d]+t.GPU <= core.WholeGPU {

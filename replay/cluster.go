@@ -65,7 +65,7 @@ func plain(j core.Job) core.Job {
 	j.Tasks = slices.Clone(j.Tasks)
 	for i := range j.Tasks {
 		t := &j.Tasks[i]
-		t.AnyOf, t.Others = nil, nil
+		t.AnyOf, t.Others, t.From = nil, nil, nil
 		t.Selector = slices.DeleteFunc(slices.Clone(t.Selector), func(r core.Requirement) bool { return r.Op > cluster.DoesNotExist })
 		terms := t.Affinity
 		t.Affinity = nil
@@ -213,7 +213,7 @@ func (f *fold) compareNode(old *core.Node, known bool, ev core.NodeAdded) {
 		return
 	}
 	if !sameSite(old, &ev.Node) || old.CPUMilli != ev.Node.CPUMilli || old.MemMiB != ev.Node.MemMiB || old.MaxPods != ev.Node.MaxPods ||
-		!slices.Equal(old.Others, ev.Node.Others) {
+		!slices.Equal(old.Others, ev.Node.Others) || !slices.Equal(old.Sets, ev.Node.Sets) {
 		f.change(core.NodeChanged{Node: ev.Node})
 	}
 	if old.Cordoned != ev.Node.Cordoned {

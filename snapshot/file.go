@@ -59,6 +59,8 @@ type node struct {
 	HBD   string `json:"hbd,omitempty"`
 	// Devices, when given, has an entry for each GPU.
 	Devices []device `json:"devices,omitempty"`
+	// Sets names sets of GPUs, by the numbers of these.
+	Sets map[string][]int `json:"sets,omitempty"`
 }
 
 // others is how much of other resources a node has, or a pod takes, by name.
@@ -194,6 +196,8 @@ type task struct {
 	Others   others   `json:"others,omitempty"`
 	Models   []string `json:"models,omitempty"` // any
 	Picks    picks    `json:"picks,omitempty"`  // any
+	// From says how many of the GPUs are of which sets of the node.
+	From others `json:"from,omitempty"`
 	placing
 	// Running lists the pods that run; the others wait. Leaving lists pods beside those that are being deleted.
 	Running []running `json:"running,omitempty"`

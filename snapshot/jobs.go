@@ -233,7 +233,8 @@ func (r *reader) addTask(c *Job, j *job, i int, at string) error {
 	}
 	made := core.Task{Name: t.Name, Pods: pods, MinPods: least, Request: core.Request{
 		GPU:         core.Milli(t.GPUMilli),
-		Picker:      core.Picker(max(0, slices.Index(cluster.Pickers[:], string(t.Picks)))),
+		Picker:      t.Picks.picker(),
+		From:        t.From.amounts(),
 		CPUMilli:    t.CPUMilli,
 		MemMiB:      t.MemMiB,
 		Others:      t.Others.amounts(),
@@ -252,6 +253,10 @@ func (r *reader) addTask(c *Job, j *job, i int, at string) error {
 		return err
 	}
 	return r.addLeaving(c, t, made, at)
+}
+
+func (p picks) picker() core.Picker {
+	return core.Picker(max(0, slices.Index(cluster.Pickers[:], string(p))))
 }
 
 // preferences reads what the pods of a task prefer.
@@ -315,6 +320,9 @@ func (r *reader) checkTask(t *task, before, pods int, at string) error {
 	}
 	if err := r.checkOthers(t.Others, at); err != nil {
 		return err
+	}
+	if err := (&core.Request{GPU: core.Milli(t.GPUMilli), Picker: t.Picks.picker(), From: t.From.amounts()}).Check(); err != nil {
+		return r.src.Errorf(at+".from", "device sets with how many of the GPUs are of them; found %v", err)
 	}
 	for k, m := range t.Models {
 		if m, _, _ := strings.Cut(m, "="); !r.model[m] {

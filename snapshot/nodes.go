@@ -54,6 +54,17 @@ func (r *reader) checkNode(n *node, at string) error {
 	if err := r.checkOthers(n.Others, at); err != nil {
 		return err
 	}
+	for _, name := range sorted(n.Sets) {
+		path := at + ".sets." + name
+		if name == "" {
+			return r.src.Errorf(at+".sets", "the names of sets; found an empty one")
+		}
+		for k, gpu := range n.Sets[name] {
+			if err := r.checkGPU(n.GPUs, n.Sets[name][:k], gpu, fmt.Sprintf("%s[%d]", path, k)); err != nil {
+				return err
+			}
+		}
+	}
 	for k, gpu := range n.Unhealthy {
 		if err := r.checkGPU(n.GPUs, n.Unhealthy[:k], gpu, fmt.Sprintf("%s.unhealthy[%d]", at, k)); err != nil {
 			return err
@@ -113,6 +124,13 @@ func (n *node) node(name string, levels []string) core.Node {
 	}
 	for _, d := range n.Devices {
 		c.Devices = append(c.Devices, core.Device{Island: orNone(d.Island), PCIe: orNone(d.PCIe), NUMA: orNone(d.NUMA), NIC: orNone(d.NIC)})
+	}
+	for _, name := range sorted(n.Sets) {
+		set := core.DeviceSet{Name: name}
+		for _, gpu := range n.Sets[name] {
+			set.Devices |= 1 << gpu
+		}
+		c.Sets = append(c.Sets, set)
 	}
 	for _, t := range n.Taints {
 		c.Taints = append(c.Taints, core.Taint{Key: t.Key, Value: t.Value, Effect: t.Effect})

@@ -147,12 +147,22 @@ func inAccount(account string, cpu, mem int64, others []Amount) Milli {
 // AmountsID is the number of a list of amounts in a state; 0 is the empty list.
 type AmountsID int32
 
-// Amounts is a list of amounts as a state knows it, and who picks the devices of pods that need them. A nil one has
-// none, of pods that may be beside any others.
+// Amounts is a list of amounts as a state knows it, who picks the devices of pods that need them, and from which device sets. A nil one has
+// none, of pods that may be beside any others, and have any devices.
 type Amounts struct {
 	id     AmountsID
 	list   []numbered
 	picker Picker
+	from   []ofSet  // of which device sets the pods take devices
+	beside *Amounts // the same without from
+}
+
+// sets returns of which device sets the pods take devices, nil for any.
+func (a *Amounts) sets() []ofSet {
+	if a == nil {
+		return nil
+	}
+	return a.from
 }
 
 // picked are the numbers of resources that no node has, of which each pod with GPUs takes one by its picker: what is
@@ -179,16 +189,16 @@ func (a *Amounts) ID() AmountsID {
 	return a.id
 }
 
-// Amounts returns the other resources of a request as the state knows them, with the picker if it is for GPUs. It returns
-// the same for equal ones, nil if all amounts are 0 and any picker will do. They are kept.
+// Amounts returns the other resources of a request as the state knows them, with the picker and the device sets if it is for GPUs. It
+// returns the same for equal ones, nil if all amounts are 0 and any picker and any devices will do. They are kept.
 func (s *State) Amounts(r *Request) *Amounts {
-	return s.listed(r.Others, r.Picks())
-}
-
-func (s *State) listed(list []Amount, picker Picker) *Amounts {
-	if len(list) == 0 && picker == AnyPicker {
+	if len(r.Others) == 0 && r.Picks() == AnyPicker && len(r.From) == 0 {
 		return nil
 	}
+	return s.listed(r.Others, r.Picks(), s.from(r))
+}
+
+func (s *State) listed(list []Amount, picker Picker, from []ofSet) *Amounts {
 	var key strings.Builder
 	var known []numbered
 	for _, a := range list {
@@ -197,15 +207,25 @@ func (s *State) listed(list []Amount, picker Picker) *Amounts {
 			known = append(known, numbered{s.resource(a.Name), a.Value})
 		}
 	}
-	if known == nil && picker == AnyPicker {
+	if known == nil && picker == AnyPicker && from == nil {
 		return nil
 	}
 	key.WriteString(Pickers[picker])
+	for _, f := range from {
+		fmt.Fprintf(&key, " %d/%d", f.n, f.set)
+	}
 	id, ok := s.amountsKey[key.String()]
 	if !ok {
+		beside := (*Amounts)(nil)
+		if from != nil {
+			beside = s.listed(list, picker, nil)
+		}
 		id = AmountsID(len(s.amounts))
 		s.amountsKey[key.String()] = id
-		s.amounts = append(s.amounts, &Amounts{id, known, picker})
+		s.amounts = append(s.amounts, &Amounts{id, known, picker, from, beside})
+		if from == nil {
+			s.amounts[id].beside = s.amounts[id]
+		}
 	}
 	return s.amounts[id]
 }
@@ -230,22 +250,26 @@ func (n *Node) countOthers(a *Amounts, by int64) {
 	}
 }
 
-// others is an amount of each resource, by its number; 0 of those past the end.
-type others []int64
+// others is what a node has that is counted for few pods only.
+type others struct {
+	// free is an amount of each resource, by its number; 0 of those past the end.
+	free []int64
+	sets []uint64 // its device sets, by their numbers; none of those past the end
+}
 
 // countOther adds to what the node has free of a resource.
 func (n *Node) countOther(resource int32, value int64) {
 	if n.others == nil {
 		n.others = new(others)
 	}
-	for len(*n.others) <= int(resource) {
-		*n.others = append(*n.others, 0)
+	for len(n.others.free) <= int(resource) {
+		n.others.free = append(n.others.free, 0)
 	}
-	(*n.others)[resource] += value
+	n.others.free[resource] += value
 }
 
 // Times returns how many times the node has the amounts free, at most most; 0 if it is blind and has pods that must
-// not be beside those that need them.
+// not be beside those that need them. Of devices it looks only at the sets that are named.
 func (n *Node) Times(a *Amounts, most int) int {
 	if a == nil {
 		return most
@@ -255,6 +279,9 @@ func (n *Node) Times(a *Amounts, most int) int {
 	}
 	for _, x := range a.list {
 		most = min(most, int(max(0, n.freeOf(x.resource))/x.value))
+	}
+	if a.from != nil {
+		return times(n.Whole, n.wants(a.from, 1), most)
 	}
 	return most
 }
@@ -267,10 +294,10 @@ func (n *Node) Keeps(off Picker) bool {
 // freeOf returns how much of a resource is free, less than nothing where the node
 // has become smaller than its pods.
 func (n *Node) freeOf(resource int32) int64 {
-	if n.others == nil || int(resource) >= len(*n.others) {
+	if n.others == nil || int(resource) >= len(n.others.free) {
 		return 0
 	}
-	return (*n.others)[resource]
+	return n.others.free[resource]
 }
 
 // FreeAmount returns how much of a resource is free on a node, less than nothing

@@ -146,9 +146,13 @@ func (l *layout) nics(devices uint64) uint64 {
 }
 
 // PickGPUs chooses g wholly free devices of a node with the best links between
-// them (Kant §3.3.5). The node has that many.
-func (s *State) PickGPUs(id NodeID, g int) uint64 {
+// them (Kant §3.3.5), of the device sets that a names. The node has that many. beside are other pods
+// of the same unit that name sets: where that is possible, they still find theirs.
+func (s *State) PickGPUs(id NodeID, g int, a *Amounts, beside []Copies) uint64 {
 	n := &s.nodes[id]
+	if from := a.sets(); from != nil || beside != nil {
+		return n.pickFrom(g, from, beside)
+	}
 	return n.layout.pick(n.Whole, g)
 }
 

@@ -75,7 +75,7 @@ type Need struct {
 	Reserve int64
 }
 
-// Has reports whether the node has what pods need beside GPUs.
+// Has reports whether the node has what pods need beside GPUs, and of the device sets that they name.
 func (n *Node) Has(need Need) bool {
 	return n.CPU >= need.CPU && n.Mem >= need.Mem && int(n.left) >= need.Pods &&
 		(need.Reserve == 0 && need.Others == nil || n.hasBeside(&need))
@@ -171,13 +171,16 @@ func Check(n *NodeSpec) error {
 	if err := checkAmounts(n.Others); err != nil {
 		return fmt.Errorf("node %s: %w", n.Name, err)
 	}
+	if err := checkSets(n.Sets, n.GPUs); err != nil {
+		return fmt.Errorf("node %s: %w", n.Name, err)
+	}
 	return nil
 }
 
 // equal reports whether nothing that may change of a node differs.
 func (n *NodeSpec) equal(o *NodeSpec) bool {
 	return n.CPUMilli == o.CPUMilli && n.MemMiB == o.MemMiB && n.MaxPods == o.MaxPods && n.HBD == o.HBD && slices.Equal(n.Others, o.Others) && maps.Equal(n.Labels, o.Labels) &&
-		slices.Equal(n.Taints, o.Taints) && slices.Equal(n.Domains, o.Domains) && n.Blind == o.Blind
+		slices.Equal(n.Taints, o.Taints) && slices.Equal(n.Domains, o.Domains) && slices.Equal(n.Sets, o.Sets) && n.Blind == o.Blind
 }
 
 // Split returns the set of healthy devices of which a part is free.

@@ -41,7 +41,7 @@ func labelled(labels []string) func(int32) []string {
 }
 
 func (y *yard) need() Need {
-	return Need{1 + y.up(3), int64(y.up(9)), int64(y.up(9)), y.listed(y.amounts(4), AnyPicker), int64(max(0, y.up(3)-1)) * 500}
+	return Need{1 + y.up(3), int64(y.up(9)), int64(y.up(9)), y.listed(y.amounts(4), AnyPicker, nil), int64(max(0, y.up(3)-1)) * 500}
 }
 
 // amounts draws none, or up to most of two resources.
@@ -86,9 +86,9 @@ func (y *yard) change() {
 			y.Find(p, f, LeafOrder(y.up(int(numOrders))), y.need())
 		}
 	case n.Up:
-		a := Alloc{Node: id, Others: y.listed(y.amounts(3), AnyPicker).ID(), Share: WholeGPU, CPUMilli: int64(y.up(3)), MemMiB: int64(y.up(3))}
+		a := Alloc{Node: id, Others: y.listed(y.amounts(3), AnyPicker, nil).ID(), Share: WholeGPU, CPUMilli: int64(y.up(3)), MemMiB: int64(y.up(3))}
 		if g := y.up(4); g <= n.Free() {
-			a.GPUs = y.PickGPUs(id, g)
+			a.GPUs = y.PickGPUs(id, g, nil, nil)
 		}
 		if d := y.up(9); d < n.Spec.GPUs && y.up(2) == 0 {
 			a.GPUs, a.Share = 1<<d, []Milli{250, 600}[y.up(2)]
@@ -156,7 +156,7 @@ func (y *yard) picture() any {
 		n.pods = y.held(NodeID(i))
 		n.crowd = nil
 		n.part = slices.Clone(n.part)
-		n.others = &others{y.FreeAmount(NodeID(i), "fpga"), y.FreeAmount(NodeID(i), "hca")}
+		n.others = &others{free: []int64{y.FreeAmount(NodeID(i), "fpga"), y.FreeAmount(NodeID(i), "hca")}}
 		nodes = append(nodes, n)
 	}
 	labels := maps.Clone(y.labels)

@@ -47,6 +47,8 @@ type NodeSpec struct {
 	// the devices share one NVLink island, the NUMA nodes split them in halves,
 	// no PCIe switch is known, and each device has the NIC of its own index.
 	Devices []DeviceSpec
+	// Sets names sets of the devices, sorted by name: see [Request.From].
+	Sets []DeviceSet
 	// Unhealthy lists the devices that may not be used, by index.
 	Unhealthy []int
 	// CPUMilli is in thousandths of a core; MemMiB in MiB; both 0..MaxAmount.
@@ -175,6 +177,9 @@ type Request struct {
 	GPU Milli
 	// Picker says who picks the devices; nothing for a pod without any: see [Request.Picks].
 	Picker Picker
+	// From says how many of the whole GPUs must be of which device sets of the node ([NodeSpec.Sets]), sorted by name;
+	// the others may be any. A node that does not name the set has no such devices.
+	From []Amount
 	// CPUMilli is in thousandths of a core; MemMiB in MiB; both 0..MaxAmount.
 	CPUMilli, MemMiB int64
 	// Others is what the pod takes of other resources, sorted by name.
@@ -202,7 +207,7 @@ func (r *Request) Picks() Picker {
 
 // Equal reports whether two requests are the same, in the same form.
 func (r *Request) Equal(o *Request) bool {
-	return r.GPU == o.GPU && r.Picker == o.Picker && r.CPUMilli == o.CPUMilli && r.MemMiB == o.MemMiB && slices.Equal(r.Others, o.Others) && slices.Equal(r.Models, o.Models) && slices.Equal(r.Speeds, o.Speeds) &&
+	return r.GPU == o.GPU && r.Picker == o.Picker && slices.Equal(r.From, o.From) && r.CPUMilli == o.CPUMilli && r.MemMiB == o.MemMiB && slices.Equal(r.Others, o.Others) && slices.Equal(r.Models, o.Models) && slices.Equal(r.Speeds, o.Speeds) &&
 		equalSelectors(r.Selector, o.Selector) && slices.EqualFunc(r.AnyOf, o.AnyOf, equalSelectors) && slices.Equal(r.Tolerations, o.Tolerations)
 }
 
@@ -222,6 +227,9 @@ func (r *Request) Check() error {
 	}
 	if int(r.Picker) >= len(Pickers) {
 		return fmt.Errorf("picker %d, expected 0..%d", r.Picker, len(Pickers)-1)
+	}
+	if err := r.checkFrom(); err != nil {
+		return err
 	}
 	if len(r.Speeds) > 0 && len(r.Speeds) != len(r.Models) {
 		return fmt.Errorf("%d speeds, expected one for each of %d GPU models", len(r.Speeds), len(r.Models))

@@ -22,7 +22,7 @@ type Owner struct{ Job, Pod int32 }
 // Alloc is what a pod takes on a node.
 type Alloc struct {
 	Node NodeID
-	// Others numbers what it takes of other resources, as [State.Amounts] does.
+	// Others numbers what it takes of other resources, and the device sets that it names, as [State.Amounts] does.
 	Others AmountsID
 	// GPUs is a set of devices, a bit each; Share is taken from every one:
 	// WholeGPU or less.
@@ -36,7 +36,11 @@ func (a *Alloc) GPU() Milli { return Milli(bits.OnesCount64(a.GPUs)) * a.Share }
 
 // need returns what an allocation takes beside GPUs.
 func (s *State) need(a *Alloc) Need {
-	return Need{Pods: 1, CPU: a.CPUMilli, Mem: a.MemMiB, Others: s.amounts[a.Others]}
+	need := Need{Pods: 1, CPU: a.CPUMilli, Mem: a.MemMiB}
+	if a.Others != 0 {
+		need.Others = s.amounts[a.Others].beside
+	}
+	return need
 }
 
 // Held is a pod on a node.
@@ -57,6 +61,7 @@ type State struct {
 	layouts map[string]*layout
 	// resources numbers the named resources, amountsKey the lists of amounts.
 	resources  map[string]int32
+	sets       map[string]int32 // the numbers of the device sets
 	amountsKey map[string]AmountsID
 	amounts    []*Amounts // by number
 	journal    []change
@@ -87,7 +92,7 @@ func New(levels []string) *State {
 	s := &State{
 		levels: levels, byName: map[string]NodeID{}, poolKey: map[string]int32{},
 		layouts:   map[string]*layout{},
-		resources: map[string]int32{}, amountsKey: map[string]AmountsID{}, amounts: []*Amounts{nil},
+		resources: map[string]int32{}, sets: map[string]int32{}, amountsKey: map[string]AmountsID{}, amounts: []*Amounts{nil},
 		podLabels: map[int32]func(int32) []string{}, labels: map[labelAt]int32{}, expected: map[NodeID][]Owner{},
 		domains: make([]domainSet, len(levels)+1),
 		lentOf:  map[NodeID]NodeID{}, loans: map[NodeID]*loan{},
@@ -169,6 +174,7 @@ func (s *State) AddNode(spec NodeSpec) (NodeID, error) {
 	for _, a := range spec.Others {
 		n.countOther(s.resource(a.Name), a.Value)
 	}
+	s.nameSets(n)
 	n.part = make([]int16, spec.GPUs)
 	for i := range n.part {
 		n.part[i] = int16(WholeGPU)
@@ -217,6 +223,7 @@ func (s *State) ChangeNode(id NodeID, spec NodeSpec) (changed bool, err error) {
 		n.countOther(s.resource(a.Name), a.Value)
 	}
 	n.Spec = &spec
+	s.nameSets(n)
 	n.countPods()
 	domains := n.domains
 	s.locate(n)
@@ -414,7 +421,7 @@ func (n *Node) Open() bool { return n.Up && n.closed == 0 }
 // Holds reports whether a could be placed now, wherever it came from.
 func (s *State) Holds(a *Alloc) bool {
 	n := &s.nodes[a.Node]
-	if !n.Up || !n.Has(s.need(a)) {
+	if !n.Up || !n.Has(s.need(a)) || !s.Suits(a) {
 		return false
 	}
 	if a.Share == WholeGPU {

@@ -268,12 +268,27 @@ func (p *Placer) put(u *Unit, t int, pod int32, node cluster.NodeID, gpus uint64
 	if sh.Part == 0 {
 		a.Share = cluster.WholeGPU
 		if sh.GPUs > 0 {
-			a.GPUs = p.state.PickGPUs(node, sh.GPUs)
+			a.GPUs = p.state.PickGPUs(node, sh.GPUs, sh.Others, u.beside(t))
 		}
 	}
 	p.state.Place(cluster.Owner{Job: u.Job, Pod: pod}, a)
 	p.out = append(p.out, Placed{pod, t, a})
 	p.last = node
+}
+
+// beside returns what the pods of the other tasks want of device sets, so that a pod of a task leaves it to them
+// where it can; nil for most units.
+func (u *Unit) beside(t int) []cluster.Copies {
+	if len(u.Tasks) == 1 {
+		return nil
+	}
+	var out []cluster.Copies
+	for o := range u.Tasks {
+		if task := &u.Tasks[o]; o != t && len(task.Pods) > 0 && len(task.request.From) > 0 {
+			out = append(out, cluster.Copies{Of: task.Others, N: len(task.Pods)})
+		}
+	}
+	return out
 }
 
 // find returns a node for one pod of the task and, for a part of a device, the device.
@@ -433,14 +448,14 @@ func (p *Placer) findPart(u *Unit, sh *Shape, st stage, accept func(cluster.Node
 		}
 		if st.strategy == Spread && u.Spread {
 			if id, found := p.whole(1, sh.needOne(), st, p.apart(u, sh, fit)); found {
-				return id, p.state.PickGPUs(id, 1), true
+				return id, p.state.PickGPUs(id, 1, nil, nil), true
 			}
 		}
 		id, found := p.whole(1, sh.needOne(), st, ok)
 		if !found {
 			return 0, 0, false
 		}
-		return id, p.state.PickGPUs(id, 1), true
+		return id, p.state.PickGPUs(id, 1, nil, nil), true
 	}
 	first, second := shared, untouched
 	if st.strategy == Spread {

@@ -123,7 +123,7 @@ func (c *churn) move() {
 	case n.Spec.GPUs > 0 && c.rng.IntN(3) == 0:
 		a.GPUs, a.Share = 1<<c.rng.IntN(n.Spec.GPUs), 250
 	case n.Free() > 0:
-		a.GPUs = c.state.PickGPUs(id, 1+c.rng.IntN(n.Free()))
+		a.GPUs = c.state.PickGPUs(id, 1+c.rng.IntN(n.Free()), nil, nil)
 	}
 	if c.state.Holds(&a) {
 		c.state.Place(cluster.Owner{Job: int32(c.rng.IntN(3)), Pod: c.pods}, a)

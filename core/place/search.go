@@ -286,6 +286,9 @@ func (s *search) likeness(of *usable, key []byte) []byte {
 		for _, a := range task.request.Others {
 			key = binary.AppendVarint(key, p.state.FreeAmount(id, a.Name))
 		}
+		if len(task.request.From) > 0 {
+			key = p.state.AppendFree(key, id, task.Others)
+		}
 		for i := range task.Terms {
 			term := &task.Terms[i]
 			d := p.state.Domain(id, term.Level)
@@ -490,7 +493,7 @@ func (s *search) placeOn(i, k, at, n int) bool {
 	}
 	before, mark, out, used := len(s.saved), p.state.Mark(), len(p.out), g.used
 	s.saved = append(s.saved, s.room...)
-	for device := range devicesFor(node, sh) {
+	for device := range devicesFor(node, sh, u.namesSets()) {
 		// 1. Place the pod, and bring room up to date with what the node holds after it.
 		for _, o := range left {
 			s.room[o] -= min(g.holds[o], u.Tasks[o].holds(node))
@@ -532,9 +535,9 @@ func (s *search) next(i, k, at, n int) bool {
 }
 
 // devicesFor yields, as a set of one, each device of a node to try for a part, the tightest
-// first; of devices with the same amount free, the first stands for all. For pods of whole
-// devices or none it yields the empty set, once.
-func devicesFor(n *cluster.Node, sh *Shape) func(yield func(uint64) bool) {
+// first; of devices with the same amount free, the first stands for all, unless pods of the unit
+// name device sets. For pods of whole devices or none it yields the empty set, once.
+func devicesFor(n *cluster.Node, sh *Shape, sets bool) func(yield func(uint64) bool) {
 	return func(yield func(uint64) bool) {
 		if sh.Part == 0 {
 			yield(0)
@@ -545,7 +548,17 @@ func devicesFor(n *cluster.Node, sh *Shape) func(yield func(uint64) bool) {
 			if !yield(1 << d) {
 				return
 			}
+			for o := d + 1; sets && o < n.Spec.GPUs; o++ {
+				if n.FreeOn(o) == free && !yield(1<<o) {
+					return
+				}
+			}
 			d = n.TightestDevice(free + 1)
 		}
 	}
+}
+
+// namesSets reports whether pods of the unit name device sets.
+func (u *Unit) namesSets() bool {
+	return slices.ContainsFunc(u.Tasks, func(t Task) bool { return len(t.Pods) > 0 && len(t.request.From) > 0 })
 }

@@ -287,7 +287,7 @@ func (sh *Shape) holdsEmpty(n *cluster.NodeSpec) int {
 			k = min(k, int(cluster.AmountOf(n.Others, a.Name)/a.Value))
 		}
 	}
-	return k
+	return sh.request.TimesFrom(n, ^uint64(0), k)
 }
 
 // need returns what pods of the shape need of a node beside GPUs.

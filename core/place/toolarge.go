@@ -217,5 +217,8 @@ func (p *Placer) whyNoNode(sh *Shape) string {
 	if large > 0 {
 		return fmt.Sprintf("%d nodes%s are large enough for a pod of %s, none where selectors and taints allow", large, sh.on(), sh)
 	}
+	if len(sh.request.From) > 0 {
+		return fmt.Sprintf("no node%s is large enough for a pod of %s, or none has as many GPUs that it accepts", sh.on(), sh)
+	}
 	return fmt.Sprintf("no node%s is large enough for a pod of %s", sh.on(), sh)
 }

@@ -2,6 +2,7 @@ package place
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 	"strconv"
 
@@ -31,6 +32,8 @@ const (
 	Other
 	// Sharing: on blind nodes with pods whose devices another picks.
 	Sharing
+	// Devices: too few of those that are free are of the device sets that the pods name.
+	Devices
 	// Constraint: selectors, taints or affinity exclude the nodes with room.
 	Constraint
 	// Topology: the gang fits, but in no single domain of the required level.
@@ -87,6 +90,9 @@ func (p *Placer) Why(u *Unit) Shortfall {
 	if u.Whole && !slices.ContainsFunc(p.spaces(u), func(sp space) bool { return p.enough(&free, sp) }) {
 		return Shortfall{GPUs, "it fits on several GPU models together but on no single model; it can mix models that it names"}
 	}
+	if u.Whole && u.namesSets() {
+		return Shortfall{Devices, "each task has room by itself, but the devices that they accept do not hold all of them"}
+	}
 	return Shortfall{}
 }
 
@@ -135,6 +141,9 @@ type counts struct {
 	picked         int           // and by who picks devices
 	keepers        int           // nodes with room that keep the pods off, by who picks devices
 	barred         int           // slots on those of them that suit the pods
+	sets           int           // slots by the device sets too
+	accepted       [2]int        // devices of these sets, free and in all
+	acceptedOn     int           // on so many nodes
 	fit            int           // and by all that is counted
 	home           int           // and in the domain where other pods of the job are
 	suits          int           // and by all
@@ -178,6 +187,11 @@ func (p *Placer) whyTask(u *Unit, t int) Shortfall {
 	case c.picked < need:
 		return Shortfall{Sharing, fmt.Sprintf("needs %s: the nodes%s with room for them take %d: %d have pods whose GPUs %s",
 			wants, sh.on(), c.picked, c.keepers, keepers[sh.request.Picker])}
+	case c.sets < need && c.acceptedOn == 0:
+		return Shortfall{Devices, fmt.Sprintf("needs %s%s: no healthy GPU is one that it accepts", wants, sh.on())}
+	case c.sets < need:
+		return Shortfall{Devices, fmt.Sprintf("needs %s%s: of the GPUs that it accepts, %d on %d nodes, %d are free, which hold %d of the pods",
+			wants, sh.on(), c.accepted[1], c.acceptedOn, c.accepted[0], c.sets)}
 	case c.suits < need && c.suits+c.barred >= need:
 		return Shortfall{Sharing, fmt.Sprintf("needs %s: the nodes%s with room for them, where selectors, taints and affinity allow, take %d: others have pods whose GPUs %s",
 			wants, sh.on(), c.suits, keepers[sh.request.Picker])}
@@ -247,6 +261,16 @@ func (p *Placer) countNode(u *Unit, t *Task, id cluster.NodeID, c *counts) {
 		fit = 0
 	}
 	c.picked += fit
+	if len(sh.request.From) > 0 {
+		accepted := p.state.Accepted(id, sh.Others) & n.Healthy()
+		c.accepted[0] += bits.OnesCount64(accepted & n.Whole)
+		if accepted != 0 && !p.state.Lent(id) { // what is lent is counted at its home
+			c.accepted[1] += bits.OnesCount64(accepted)
+			c.acceptedOn++
+		}
+		fit = sh.request.TimesFrom(n.Spec, n.Whole, fit)
+	}
+	c.sets += fit
 	room := fit
 	for i := range c.others {
 		o, a := &c.others[i], &sh.request.Others[i]

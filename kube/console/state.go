@@ -142,7 +142,7 @@ var Reasons = func() []Reason {
 	add("QOSGrpGRES", core.QuotaExceeded, core.MustNotBorrow, core.MinRuntime)
 	add("QOSMaxGRESPerJob", core.ExceedsQuota)
 	add("BadConstraints", core.NoNode)
-	add("Resources", core.Resources, core.Stranded, core.InsufficientCPU, core.InsufficientMemory, core.InsufficientPods, core.InsufficientOther, core.GPUSharing, core.TopologyTooTight, core.Victims)
+	add("Resources", core.Resources, core.Stranded, core.InsufficientCPU, core.InsufficientMemory, core.InsufficientPods, core.InsufficientOther, core.GPUSharing, core.InsufficientDevices, core.TopologyTooTight, core.Victims)
 	add("ReqNodeNotAvail", core.Affinity)
 	add("QOSResourceLimit", core.MaxRunning)
 	add("Priority", core.HeldBack)

@@ -73,7 +73,7 @@ const NotPausable = "NotPausable"
 func WantsRoom(why core.Reason) bool {
 	switch why {
 	case core.Resources, core.Stranded, core.InsufficientCPU, core.InsufficientMemory, core.InsufficientPods, core.InsufficientOther,
-		core.GPUSharing, core.TopologyTooTight, core.Affinity:
+		core.GPUSharing, core.InsufficientDevices, core.TopologyTooTight, core.Affinity:
 		return true
 	}
 	return false
@@ -84,7 +84,7 @@ func WantsRoom(why core.Reason) bool {
 func Unschedulable(reason string) bool {
 	switch reason {
 	case core.Resources.String(), core.Stranded.String(), core.InsufficientCPU.String(), core.InsufficientMemory.String(), core.InsufficientPods.String(),
-		core.InsufficientOther.String(), core.GPUSharing.String(), core.NoNode.String(), core.TopologyTooTight.String(), core.Affinity.String():
+		core.InsufficientOther.String(), core.GPUSharing.String(), core.InsufficientDevices.String(), core.NoNode.String(), core.TopologyTooTight.String(), core.Affinity.String():
 		return true
 	}
 	return false
