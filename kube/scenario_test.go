@@ -61,9 +61,12 @@ var beyond = map[string][]string{
 	"what is not known after a restart is since when a gang has had too few pods": {"stale/found.txt"},
 	"what an engine before this one counted is written by that one":               {"queueing/longterm_nothing.txt", "queueing/longterm_restart.txt", "queueing/longterm_restart_halflife.txt"},
 	"how many pods a gang needs does not change while it runs":                    {"members/gang_starts_anew_with_a_role.txt"},
-	"affinities of a pod do not change":                                           {"placement/affinities_change.txt"},
-	"it is about events that the engine refuses":                                  {"refused/absurd.txt", "refused/events.txt", "standby/refused.txt", "migration/restart_refused.txt"},
-	"it has more pods than are made on an API in a test":                          {"amounts/huge.txt"},
+	"which GPUs a pod accepts is said by selectors of its claims, which a scenario has none of: see kube/devices": {
+		"sets/evict.txt", "sets/found.txt", "sets/gang.txt", "sets/links.txt", "sets/one.txt", "sets/several.txt", "sets/standby.txt", "sets/unhealthy.txt",
+	},
+	"affinities of a pod do not change":                  {"placement/affinities_change.txt"},
+	"it is about events that the engine refuses":         {"refused/absurd.txt", "refused/events.txt", "standby/refused.txt", "migration/restart_refused.txt"},
+	"it has more pods than are made on an API in a test": {"amounts/huge.txt"},
 	"pods of which one is enough are no gang": {
 		"gang/rest_of_alike.txt", "members/gang_grows_and_one_is_evicted.txt", "nodes/moved.txt", "nodes/moved_while_others_leave.txt",
 		"placement/even_models.txt", "preemption/elastic_one_by_one.txt",

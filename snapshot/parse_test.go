@@ -169,7 +169,7 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{"level twice", "topology: {levels: [rack, rack]}\nnodes: []\n", `s.yaml:1: topology.levels[1]: each level once; found "rack" again`},
 		{"reserved level", "topology:\n  levels:\n  - hbd\nnodes: []\n", `s.yaml:3: topology.levels[0]: a node label; found "hbd"`},
 		{"unknown field of a node", "nodes:\n- name: n\n  gpu: 8\n",
-			`s.yaml:3: nodes[0].gpu: one of name, count, model, gpus, cpuMilli, memMiB, others, labels, taints, unhealthy, cordoned, blind, hbd, devices; found an unknown field`},
+			`s.yaml:3: nodes[0].gpu: one of name, count, model, gpus, cpuMilli, memMiB, others, labels, taints, unhealthy, cordoned, blind, hbd, devices, sets; found an unknown field`},
 		{"node without a name", "nodes:\n- gpus: 8\n", `s.yaml:2: nodes[0].name: this field; found nothing`},
 		{"node twice", "nodes:\n- name: n\n- name: n\n", `s.yaml:3: nodes[1].name: a name of its own; found "n" again`},
 		{"node count", "nodes:\n- {name: n, count: 0}\n", `s.yaml:2: nodes[0].count: a whole number from 1 to 200000; found 0`},

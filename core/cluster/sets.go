@@ -55,6 +55,15 @@ func (r *Request) checkFrom() error {
 	return nil
 }
 
+// FromSets returns how many GPUs the request wants of device sets.
+func (r *Request) FromSets() int {
+	n := 0
+	for _, a := range r.From {
+		n += int(a.Value)
+	}
+	return n
+}
+
 // Want asks for N of some devices, a bit each.
 type Want struct {
 	Devices uint64

@@ -163,6 +163,7 @@ func (c *cluster) auditClaims() {
 					}
 					got = append(got, strings.TrimPrefix(r.Device, "gpu-"))
 				}
+				slices.Sort(got) // the results are in the order of the requests
 				if want := p.Annotations[v1alpha1.GPUsAnnotation]; strings.Join(got, ",") != want {
 					c.Errorf("pod %s has devices %v, and its annotation is %q", p.Name, got, want)
 				}
@@ -181,7 +182,7 @@ func TestDRA(t *testing.T) {
 	s := c.schedule()
 	c.template("two", devices(2))
 	c.template("a100", devices(4, `device.attributes["gpu.nvidia.com"].productName.contains("A100")`))
-	c.template("third", devices(1, `device.attributes["gpu.nvidia.com"].index == 3`))
+	c.template("fourth", devices(1, `device.attributes["gpu.nvidia.com"].index == 4`))
 
 	c.create(pod("big", byTemplate("a100")))
 	if at := c.bound("big")[0]; at != "a" {
@@ -192,9 +193,9 @@ func TestDRA(t *testing.T) {
 	c.auditClaims()
 	c.seesPublished()
 
-	c.create(pod("late", byTemplate("two")), pod("picky", byTemplate("third")))
+	c.create(pod("late", byTemplate("two")), pod("picky", byTemplate("fourth")))
 	c.waits("late", "Resources")
-	c.waits("picky", "Misconfigured", "its selectors match some GPUs of a node but not all")
+	c.waits("picky", "ResourceClaimPending", "no node publishes such a device")
 
 	s.stop()
 	c.schedule()

@@ -6,7 +6,8 @@
 // device plugin. A device that is tainted, or that belongs to a claim without a known
 // pod, is unhealthy. The requests of claims become a number of GPUs and requirements on
 // pseudo labels: a node has the label of a selector with the value "all" where the
-// selector holds for all of its GPUs. The devices that the engine chooses are written
+// selector holds for all of its GPUs, and "some" where it holds for some. A selector that holds for
+// single GPUs is a device set of the nodes, which the engine knows by the label. The devices that the engine chooses are written
 // into the claims before the pod is bound.
 //
 // [Index] observes slices, classes, taint rules, claims and nodes, each as it is now, and

@@ -1,7 +1,6 @@
 package devices
 
 import (
-	"fmt"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -77,65 +76,6 @@ func (x *Index) Grant(list []Start) ([]Granted, Change) {
 		}
 	}
 	return out, x.changes.take()
-}
-
-// deal distributes the devices of a pod to the requests of the claims that it carries.
-func (x *Index) deal(s *Start, wrong map[*claim]string) {
-	v := x.published[s.Node]
-	if v == nil || v.inventory == nil {
-		return
-	}
-	gpus, nics := v.devices(s.GPUs)
-	for _, need := range s.Needs.claims {
-		c := need.claim
-		if !need.carries || c.object == nil || c.object.allocated {
-			continue
-		}
-		var grants []translate.Grant
-		for j := range c.object.spec.Requests {
-			r := &c.object.spec.Requests[j]
-			g := x.choose(r, v, &gpus, &nics)
-			if g == nil {
-				wrong[c] = fmt.Sprintf("node %s no longer has the devices for request %s", s.Node, r.Name)
-				break
-			}
-			grants = append(grants, *g)
-		}
-		if wrong[c] == "" {
-			c.granted = c.object.spec.Allocation(s.Node, grants)
-		}
-	}
-}
-
-// choose takes the devices of a request from those that the engine chose, of the first
-// alternative that the node has; nil if it has none.
-func (x *Index) choose(r *translate.ClaimRequest, v *published, gpus, nics *[]translate.DeviceID) *translate.Grant {
-	for i := range r.Any {
-		need := &r.Any[i]
-		class := x.classes[need.Class]
-		if class == nil {
-			continue
-		}
-		q, err := x.askSelector(class, need.Selectors)
-		if err != nil {
-			continue
-		}
-		from, count := gpus, need.Count
-		if a := v.answers[q]; a.nics == translate.MatchAll && a.gpus == translate.MatchNone {
-			from = nics
-		} else if a.gpus != translate.MatchAll {
-			continue
-		} else if count == 0 {
-			count = v.inventory.Count()
-		}
-		if len(*from) < count {
-			continue
-		}
-		grant := &translate.Grant{Need: need, Devices: (*from)[:count], Config: class.config}
-		*from = (*from)[count:]
-		return grant
-	}
-	return nil
 }
 
 // Refuse records that what was granted to a pod was not written.

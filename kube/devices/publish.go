@@ -24,19 +24,29 @@ const (
 	nicsLabel = "dra.muster.sh/nics"
 	// matchLabel and the number of a question say what its answer is.
 	matchLabel = "dra.muster.sh/match-"
+	// countSuffix ends the label that says for how many GPUs of the node it holds, if it holds for
+	// single GPUs of nodes.
+	countSuffix = "-gpus"
 )
 
 // question is a question about the devices of every node.
 type question struct {
 	label  string
 	answer func(*translate.Inventory) answer
-	// gpus, nics and parts count the nodes where it holds for some or all; all those
-	// where it holds for all GPUs, by how many they are; allNICs those where it holds for all network devices.
+	// gpus, nics and parts count the nodes where it holds for some or all GPUs, network devices and partitions; sizes those
+	// where it holds for GPUs, by for how many; all and allNICs those where it holds for all.
 	gpus, nics, parts, all, allNICs int
 	sizes                           map[int]int
+	// single says that there was a node where it holds for some GPUs and not for all: requests name its
+	// device set then, and nodes say which GPUs are in it.
+	single bool
 }
 
-type answer struct{ gpus, nics, parts translate.Match }
+// answer says for how many of a node's GPUs, network devices and partitions something holds, and for which GPUs.
+type answer struct {
+	gpus, nics, parts translate.Match
+	devices           uint64
+}
 
 // matches are the values of matchLabel.
 var matches = [...]string{translate.MatchNone: "", translate.MatchSome: "some", translate.MatchAll: "all"}
@@ -124,7 +134,9 @@ func (x *Index) takeStock(name string, p *published) {
 		x.retract(p)
 		p.inventory = v
 		for _, q := range x.questions {
-			q.put(p)
+			if was := q.single; q.put(p) && !was {
+				x.singled(q)
+			}
 		}
 		x.moved = true
 	}
@@ -135,24 +147,43 @@ func (x *Index) takeStock(name string, p *published) {
 	}
 }
 
-// put answers a question for a node.
-func (q *question) put(p *published) {
+// put answers a question for a node. It returns whether it has held for single GPUs of a node.
+func (q *question) put(p *published) (single bool) {
 	a := q.answer(p.inventory)
 	p.answers[q] = a
-	q.count(a, p.inventory, 1)
+	q.count(a, 1)
+	q.single = q.single || a.gpus == translate.MatchSome
+	return q.single
+}
+
+// singled records that a question holds for single GPUs of a node, for the first time: requests are resolved
+// again, and nodes described again.
+func (x *Index) singled(q *question) {
+	for _, c := range x.claims {
+		x.changes.users(c)
+	}
+	for name, p := range x.published {
+		if p.answers[q].gpus != translate.MatchNone {
+			x.changes.node(name)
+		}
+	}
 }
 
 // retract removes the answers of a node.
 func (x *Index) retract(p *published) {
 	for q, a := range p.answers {
-		q.count(a, p.inventory, -1)
+		q.count(a, -1)
 	}
 	clear(p.answers)
 }
 
-func (q *question) count(a answer, v *translate.Inventory, by int) {
+func (q *question) count(a answer, by int) {
 	if a.gpus != translate.MatchNone {
 		q.gpus += by
+		n := bits.OnesCount64(a.devices)
+		if q.sizes[n] += by; q.sizes[n] == 0 {
+			delete(q.sizes, n)
+		}
 	}
 	if a.nics != translate.MatchNone {
 		q.nics += by
@@ -165,10 +196,6 @@ func (q *question) count(a answer, v *translate.Inventory, by int) {
 	}
 	if a.gpus == translate.MatchAll {
 		q.all += by
-		n := v.Count()
-		if q.sizes[n] += by; q.sizes[n] == 0 {
-			delete(q.sizes, n)
-		}
 	}
 }
 
@@ -203,7 +230,28 @@ func (x *Index) askSelector(class *Class, selectors []string) (*question, error)
 	if err != nil {
 		return nil, err
 	}
-	return x.ask(key, func(v *translate.Inventory) answer { return answer{s.Match(v.GPUs), s.Match(v.NICs), s.Match(v.Parts)} }), nil
+	return x.ask(key, func(v *translate.Inventory) answer {
+		a := answer{nics: s.Match(v.NICs), parts: s.Match(v.Parts)}
+		a.hold(v, func(i int) bool { return s.Holds(&v.GPUs[i]) })
+		return a
+	}), nil
+}
+
+// hold fills in for which GPUs of a node something holds.
+func (a *answer) hold(v *translate.Inventory, holds func(i int) bool) {
+	for i := range v.GPUs[:min(len(v.GPUs), cluster.MaxGPUs)] {
+		if v.GPUs[i].Name != "" && holds(i) {
+			a.devices |= 1 << i
+		}
+	}
+	switch bits.OnesCount64(a.devices) {
+	case 0:
+		a.gpus = translate.MatchNone
+	case v.Count():
+		a.gpus = translate.MatchAll
+	default:
+		a.gpus = translate.MatchSome
+	}
 }
 
 // Publishes reports whether DRA drivers have published devices of a node.
@@ -229,11 +277,16 @@ func (x *Index) Describe(n *core.Node) {
 	for q, a := range p.answers {
 		if a.gpus != translate.MatchNone {
 			n.Labels[q.label] = matches[a.gpus]
+			if q.single {
+				n.Labels[q.label+countSuffix] = strconv.Itoa(bits.OnesCount64(a.devices))
+				n.Sets = append(n.Sets, core.DeviceSet{Name: q.label, Devices: a.devices})
+			}
 		}
 		if a.nics != translate.MatchNone {
 			n.Labels[q.label+"-nics"] = matches[a.nics]
 		}
 	}
+	slices.SortFunc(n.Sets, func(a, b core.DeviceSet) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // Described reports whether the GPUs of a node are those that [Index.Describe] added.

@@ -86,6 +86,7 @@ type resolution struct {
 	out  *Needs
 	// gpus and nics are how many devices the claims ask for that the pod carries.
 	gpus, nics int
+	singles
 }
 
 // stop records why the pod cannot be placed. What its author must change takes precedence
@@ -127,6 +128,7 @@ func (x *Index) resolve(p *Pod, find func(types.UID) (State, bool)) *Needs {
 	for i := range p.Claims {
 		r.add(&p.Claims[i])
 	}
+	r.addNICs()
 	switch {
 	case r.gpus > 0 && p.Request.GPU > 0:
 		r.stop(ReasonMisconfigured, "GPUs are requested by claims and by a resource or an annotation: expected one of them")
@@ -142,6 +144,9 @@ func (x *Index) resolve(p *Pod, find func(types.UID) (State, bool)) *Needs {
 	}
 	if r.gpus > 0 {
 		r.out.Request.GPU = core.Milli(r.gpus) * core.WholeGPU
+	}
+	if r.out.Request.FromSets() > r.gpus {
+		r.out.Request.From = nil // it has fewer than its claims ask for now
 	}
 	if r.nics > 0 {
 		r.require(core.Requirement{Key: nicsLabel, Op: cluster.In, Values: []string{"paired"}})
@@ -197,6 +202,7 @@ func (r *resolution) addClaim(need *claimNeed) {
 			// has, the claim says.
 			past := &resolution{Index: r.Index, pod: p, out: &Needs{Request: r.out.Request}}
 			past.addRequests(o)
+			past.addNICs()
 			r.out.Request = past.out.Request
 		}
 		r.gpus += len(r.gpusOf(c, p.Node))
@@ -325,86 +331,120 @@ func (r *resolution) addRequests(o *Claim) {
 	}
 }
 
+// alternatives is what the alternatives of a request ask of nodes.
+type alternatives struct {
+	any   [][]core.Requirement
+	of    []*question // those that are GPUs
+	count int
+	nic   bool
+}
+
 // addRequest adds a request; false if the pod cannot be placed anyway.
 func (r *resolution) addRequest(req *translate.ClaimRequest, fail func(reason, format string, args ...any)) (span, bool) {
-	var any [][]core.Requirement
-	count, nic := 0, false
+	// 1. Each alternative asks all nodes whether their devices match the class and the
+	// selectors. One that no node has is skipped.
+	var a alternatives
 	for j := range req.Any {
 		need := &req.Any[j]
-
-		// 1. Each alternative asks all nodes whether their devices match the class and the
-		// selectors. One that no node has is skipped.
 		q := r.matching(need, fail)
 		if q == nil {
 			return span{}, false
 		}
-		switch {
-		case q.gpus == 0 && q.nics == 0:
-			if q.parts > 0 && len(req.Any) == 1 {
-				fail(ReasonMisconfigured, "request %s: its selectors match partitions of GPUs (MIG), which Muster does not allocate; expected whole GPUs, or a resource of a device plugin in place of the claim, such as nvidia.com/mig-1g.5gb", need.Name)
-				return span{}, false
-			}
-			if len(req.Any) == 1 {
-				fail(ReasonClaimPending, "request %s: no node publishes such a device", need.Name)
-				return span{}, false
-			}
+		if q.gpus == 0 && q.nics == 0 && len(req.Any) > 1 {
 			continue
-		// 2. Devices are GPUs or network devices. If the selectors match both, or only some
-		// GPUs of a node, the request is refused: the engine chooses by number alone, and
-		// could choose devices that do not match.
-		case q.gpus > 0 && q.nics > 0:
-			fail(ReasonMisconfigured, "request %s: its selectors match both GPUs and network devices; expected one kind", need.Name)
-			return span{}, false
-		case q.nics > 0 && q.allNICs == 0:
-			fail(ReasonMisconfigured, "request %s: its selectors match some network devices of a node but not all; expected selectors that choose nodes", need.Name)
-			return span{}, false
-		case q.nics > 0:
-			nic, count = true, max(1, need.Count)
-			any = append(any, []core.Requirement{{Key: q.label + "-nics", Op: cluster.In, Values: []string{"all"}}})
-			if need.Count == 0 {
-				fail(ReasonMisconfigured, "request %s: allocation mode All is only supported for GPUs; expected a count of network devices", need.Name)
-			}
-			continue
-		case q.all == 0:
-			fail(ReasonMisconfigured, "request %s: its selectors match some GPUs of a node but not all; expected selectors that choose nodes, such as by model", need.Name)
+		}
+		if !r.addAlternative(&a, req, need, q, fail) {
 			return span{}, false
 		}
-
-		// 3. Allocation mode All becomes a number if all nodes have the same number of such
-		// GPUs. With nodes of 4 and nodes of 8 it is refused: the engine needs one number.
-		with := []core.Requirement{{Key: q.label, Op: cluster.In, Values: []string{"all"}}}
-		count = need.Count
-		if need.Count == 0 {
-			if len(q.sizes) > 1 {
-				fail(ReasonMisconfigured, "request %s: nodes have %s such GPUs, so allocation mode All is ambiguous; expected a count", need.Name, sizes(q.sizes))
-				return span{}, false
-			}
-			for n := range q.sizes {
-				count = n
-			}
-			with = append(with, core.Requirement{Key: gpusLabel, Op: cluster.In, Values: []string{strconv.Itoa(count)}})
-		}
-		any = append(any, with)
 	}
 
-	// 4. The node must have the label of an alternative.
-	switch len(any) {
+	// 2. Where an alternative matches single GPUs of a node, the engine picks one that any of them matches. Of several
+	// GPUs, one could match this alternative and one that.
+	var set *question
+	switch single := slices.ContainsFunc(a.of, func(q *question) bool { return q.single }); {
+	case len(a.of) == 1 && len(a.any) == 1:
+		set = a.of[0]
+	case single && a.count == 1 && len(a.of) == len(a.any):
+		set = r.either(a.of)
+		a.any = [][]core.Requirement{{inSet(set)}}
+	case single:
+		fail(ReasonMisconfigured, "request %s: its selectors match some GPUs of a node but not all; with several alternatives, expected a count of 1", req.Name)
+		return span{}, false
+	}
+
+	// 3. The node must have the label of an alternative.
+	switch len(a.any) {
 	case 0:
 		fail(ReasonClaimPending, "request %s: no node publishes such a device", req.Name)
 		return span{}, false
 	case 1:
-		r.require(any[0]...)
+		r.require(a.any[0]...)
 	default:
-		translate.AddAlternatives(&r.out.Request, any)
+		translate.AddAlternatives(&r.out.Request, a.any)
 	}
 	s := span{firstGPU: r.gpus, firstNIC: r.nics}
-	if nic {
-		s.nics = count
+	if a.nic {
+		s.nics = a.count
+		r.nicRequests++
 	} else {
-		s.gpus = count
+		s.gpus = a.count
+		r.gpuRequests++
+		if r.lastGPUs = set; set != nil && set.single {
+			r.from(set, a.count)
+		}
 	}
 	r.gpus, r.nics = r.gpus+s.gpus, r.nics+s.nics
 	return s, true
+}
+
+// addAlternative adds what an alternative of a request asks of nodes; false if the pod cannot be placed anyway.
+func (r *resolution) addAlternative(a *alternatives, req *translate.ClaimRequest, need *translate.DeviceNeed, q *question, fail func(reason, format string, args ...any)) bool {
+	refuse := func(format string, args ...any) bool {
+		fail(ReasonMisconfigured, "request "+need.Name+": "+format, args...)
+		return false
+	}
+	switch {
+	case q.gpus == 0 && q.nics == 0 && q.parts > 0:
+		return refuse("its selectors match partitions of GPUs (MIG), which Muster does not allocate; expected whole GPUs, or a resource of a device plugin in place of the claim, such as nvidia.com/mig-1g.5gb")
+	case q.gpus == 0 && q.nics == 0:
+		fail(ReasonClaimPending, "request %s: no node publishes such a device", need.Name)
+		return false
+	case q.gpus > 0 && q.nics > 0:
+		return refuse("its selectors match both GPUs and network devices; expected one kind")
+	case q.nics > 0 && need.Count == 0:
+		return refuse("allocation mode All is only supported for GPUs; expected a count of network devices")
+	case q.nics > 0 && q.allNICs < q.nics && len(req.Any) > 1:
+		return refuse("its selectors match some network devices of a node but not all; expected one alternative")
+	case q.nics > 0:
+		a.nic, a.count = true, need.Count
+		values := []string{"all"}
+		if q.allNICs < q.nics {
+			r.nicsOfSome = append(r.nicsOfSome, nicsOfSome{req.Name, q, need, a.count})
+			values = append(values, "some")
+		}
+		a.any = append(a.any, []core.Requirement{{Key: q.label + "-nics", Op: cluster.In, Values: values}})
+		return true
+	}
+
+	// Allocation mode All becomes a number if all nodes have the same number of such
+	// GPUs. With nodes of 4 and nodes of 8 it is refused: the engine needs one number.
+	with := []core.Requirement{inSet(q)}
+	a.count = need.Count
+	if need.Count == 0 {
+		if len(q.sizes) > 1 {
+			return refuse("nodes have %s such GPUs, so allocation mode All is ambiguous; expected a count", sizes(q.sizes))
+		}
+		for n := range q.sizes {
+			a.count = n
+		}
+		label := gpusLabel
+		if q.single {
+			label = q.label + countSuffix
+		}
+		with = append(with, core.Requirement{Key: label, Op: cluster.In, Values: []string{strconv.Itoa(a.count)}})
+	}
+	a.any, a.of = append(a.any, with), append(a.of, q)
+	return true
 }
 
 // matching asks all nodes whether their devices match the class and the selectors of a

@@ -522,8 +522,10 @@ func TestClaimRefused(t *testing.T) {
 			r.Exactly.Capacity = &half
 			return r
 		}(), text: "request x: parts of a device's capacity are not supported"},
-		{name: "one device of many", request: asksFor("x", "gpu.nvidia.com", 1, `device.attributes["gpu.nvidia.com"].index == 1`),
-			text: "its selectors match some GPUs of a node but not all"},
+		{name: "some devices or others", request: resourceapi.DeviceRequest{Name: "x", FirstAvailable: []resourceapi.DeviceSubRequest{
+			{Name: "a", DeviceClassName: "gpu.nvidia.com", Count: 2, Selectors: celSelectors(`device.attributes["gpu.nvidia.com"].index > 1`)},
+			{Name: "b", DeviceClassName: "gpu.nvidia.com", Count: 2},
+		}}, text: "its selectors match some GPUs of a node but not all; with several alternatives, expected a count of 1"},
 		{name: "no selector", request: asksFor("x", "gpu.nvidia.com", 1, `device.`), text: `request x: selector "device."`},
 		{name: "no class", request: asksFor("x", "other", 1), reason: tables.ReasonClaimPending, text: "device class other does not exist"},
 		{name: "no device", request: asksFor("x", "gpu.nvidia.com", 1, `device.driver == "tpu"`), reason: tables.ReasonClaimPending, text: "no node publishes such a device"},

@@ -141,5 +141,5 @@ func lastOf(n *Node, to, set uint64, many int) uint64 {
 func (n *Node) Outdated(now *core.Node) bool {
 	a := &n.Told
 	return a.CPUMilli != now.CPUMilli || a.MemMiB != now.MemMiB || a.MaxPods != now.MaxPods || a.HBD != now.HBD || !slices.Equal(a.Others, now.Others) ||
-		!maps.Equal(a.Labels, now.Labels) || !slices.Equal(a.Taints, now.Taints) || !slices.Equal(a.Domains, now.Domains) || a.Blind != now.Blind
+		!maps.Equal(a.Labels, now.Labels) || !slices.Equal(a.Taints, now.Taints) || !slices.Equal(a.Domains, now.Domains) || a.Blind != now.Blind || !slices.Equal(a.Sets, now.Sets)
 }
