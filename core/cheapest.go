@@ -80,22 +80,24 @@ func (a *ahead) refill() {
 	a.leads.order()
 }
 
-// mostLooked is how many running pods there are at most where a search looks at all that may be evicted: that serves alike jobs, too.
-const mostLooked = 8192
+// looksAtAll is how many running pods there are at most where a search looks at all that may be evicted: that serves alike jobs, too.
+const looksAtAll = 8192
 
-// looksAhead reports whether a search on all nodes may look at the cheapest victims first: where many pods run, for one pod that
-// no affinity concerns, of pods that are listed, by the work that is lost.
+// looksAhead reports whether a search on all nodes may look at the cheapest victims first, for one pod.
 func (pl *planner) looksAhead(c preemptor) bool {
+	u := c.unit
+	single := u.Required < 0 && (!u.Whole || len(u.Tasks) == 1 && len(u.Tasks[0].Pods) == 1)
+	return single && pl.cheapestFirst(c)
+}
+
+// cheapestFirst reports whether the cheapest victims can be found first: where many pods run, for a job that no affinity concerns, of
+// pods that are listed, by the work that is lost.
+func (pl *planner) cheapestFirst(c preemptor) bool {
 	pods := 0
 	for m := range pl.runs.loads {
 		pods += pl.runs.loads[m].pods
 	}
-	if pods <= mostLooked {
-		return false
-	}
-	u := c.unit
-	single := u.Required < 0 && (!u.Whole || len(u.Tasks) == 1 && len(u.Tasks[0].Pods) == 1)
-	return single && !c.head && pl.listed() && pl.policy.Preempt.Victims == LeastWork && !pl.affinities.constrain(c.job)
+	return pods > pl.looksAtAll && !c.head && pl.listed() && pl.policy.Preempt.Victims == LeastWork && !pl.affinities.constrain(c.job)
 }
 
 // lookAhead begins a search for the cheapest victims of all nodes.
@@ -188,6 +190,18 @@ func (pl *planner) lookAtAll(s *search) {
 	for s.partial() {
 		pl.lookAtMore(s, len(s.ahead.leads.items)+len(s.ahead.rest)+len(s.ahead.looked.items))
 	}
+}
+
+// others looks at all that is ahead of a search, and returns what it found, in no order. Nothing is ahead then.
+func (pl *planner) others(s *search) []victim {
+	a, n := &s.ahead, len(s.victims)
+	for _, l := range slices.Concat(a.leads.items, a.rest) {
+		pl.mayAddVictim(s, a.by, pl.jobs.slots[l.pod.Job], int(l.pod.Pod))
+	}
+	out := append(slices.Clone(a.looked.items), s.victims[n:]...)
+	s.victims = s.victims[:n]
+	a.leads.items, a.rest, a.looked.items = a.leads.items[:0], a.rest[:0], a.looked.items[:0]
+	return out
 }
 
 // payers returns the victims of a search that return quota to those to which the job's queue owes some, the cheapest first. It

@@ -342,6 +342,14 @@ func (f *fight) checkAhead(c preemptor, all *search) {
 	if pl.policy.Preempt.Victims != LeastWork {
 		return
 	}
+	some := &search{all: true, due: Never}
+	pl.lookAhead(some, c)
+	pl.lookAtMore(some, 1)
+	rest := pl.others(some)
+	slices.SortFunc(rest, func(a, b victim) int { return a.cheaper(&b) })
+	if !slices.Equal(slices.Concat(some.victims, rest), all.victims) {
+		f.t.Fatalf("for job %s the victims are said to be %v and %v of %v", c.Name, some.victims, rest, all.victims)
+	}
 	for few := range 3 {
 		s := &search{all: true, due: Never}
 		for pl.lookAhead(s, c); s.partial(); pl.lookAtMore(s, 1+few) {

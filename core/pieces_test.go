@@ -2,6 +2,8 @@ package core
 
 import (
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"testing"
 )
 
@@ -106,6 +108,118 @@ func TestOwnersTakeTurns(t *testing.T) {
 	if n := searches(); n > 0 {
 		t.Errorf("%d searches without a change", n)
 	}
+}
+
+// newPieces is a cluster of nodes of four GPUs, on which a queue has more pods of one to three GPUs than it owns. Urgent jobs of
+// another queue, which owns the rest and may have some of it, or more, wait.
+func newPieces(t *testing.T, seed uint64) *owners {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	p := Policy{Room: Room{MaxMoves: 16, Restarts: true}}
+	p.Preempt.Reclaim, p.Preempt.MinRuntime, p.Preempt.Priority, p.Queueing.FairShare = true, 60*Second, InQueue, true
+	p.Queueing.Mode = BestEffortFIFO
+	e, err := New(Config{Policy: p, Levels: []string{"leaf"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &owners{Engine: e, nodes: 4 + rng.IntN(9), fail: t.Fatal}
+	own := w.nodes + rng.IntN(2*w.nodes)
+	for name, nominal := range map[string]int{"other": 4*w.nodes - own, "owner": own} {
+		q := Quota{Model: "H800", Nominal: Milli(nominal) * WholeGPU, BorrowingLimit: Unlimited, LendingLimit: Unlimited}
+		w.apply(QueueSet{Queue: Queue{Name: name, Weight: 1, Quota: []Quota{q}}})
+	}
+	for i := range w.nodes {
+		w.apply(NodeAdded{Node: Node{Name: fmt.Sprint("n", i), Model: "H800", GPUs: 4, CPUMilli: 64000, MemMiB: 1 << 20, Domains: []string{"0"}}})
+	}
+	jobs := 4 * w.nodes
+	for i := range jobs {
+		queue := "other"
+		if mine := i < own; mine && rng.IntN(2) == 0 {
+			queue = "owner"
+		}
+		w.submit(fmt.Sprint("j", i), queue, 1+rng.IntN(3), 1+rng.IntN(24)*1000)
+		w.now += Second
+		w.Decide(w.now)
+	}
+	for i := range jobs {
+		if rng.IntN(4) == 0 {
+			w.apply(JobEnded{Job: fmt.Sprint("j", i)})
+		}
+	}
+	w.now += Time(rng.IntN(200)) * Second
+	for i := range 6 {
+		j := Job{Name: fmt.Sprint("wait", i), Queue: "owner", Submitted: w.now, Priority: 1, Tasks: []Task{{Pods: 1}}}
+		j.Tasks[0].GPU, j.Tasks[0].CPUMilli = Milli(1+rng.IntN(4))*WholeGPU, int64(1+rng.IntN(40)*1000)
+		w.apply(JobSubmitted{Job: j})
+	}
+	return w
+}
+
+// Where the cheapest victims are found first, the same plans are made as where all are looked at.
+func TestPiecesByCheapest(t *testing.T) {
+	made, vain, debts := 0, 0, 0
+	for seed := range uint64(1000) {
+		w := newPieces(t, seed)
+		w.entitlement.update()
+		ps := &pass{Engine: w.Engine, now: w.now}
+		for i := range 6 {
+			j := w.jobs.byName[fmt.Sprint("wait", i)]
+			w.units.compile(j.class)
+			debts += w.checkDebt(j)
+			var found [2]string
+			for way, all := range [2]int{-1, math.MaxInt} {
+				w.planner.looksAtAll = all
+				u, later := ps.units.prepare(j), outlook{Never, Never}
+				c := preemptor{candidate: u, turn: anyTurn, now: w.now, later: &later, cover: w.entitlement.coverOf(u), short: u.overrun()}
+				c.owes = u.lacks(c.room(nil))
+				p := ps.piecesPlan(c)
+				found[way] = fmt.Sprint(later)
+				if p != nil {
+					for k := range p.gone {
+						found[way] += fmt.Sprint(" ", p.gone[k].job.Name, p.gone[k].pod, p.gone[k].reason)
+					}
+					for k := range p.restarts {
+						found[way] += fmt.Sprint(" ", p.restarts[k].job.Name, p.restarts[k].pods[0].to)
+					}
+					found[way] += fmt.Sprint(p.placed, p.cost)
+					made++
+				} else {
+					vain++
+				}
+				w.state.Rollback(0)
+				w.planner.dropLifted()
+			}
+			if found[0] != found[1] {
+				t.Fatalf("seed %d: for job %s, %s; if all victims are looked at, %s", seed, j.Name, found[0], found[1])
+			}
+		}
+	}
+	if made < 200 || vain < 1000 || debts < 20 {
+		t.Errorf("%d plans were made, %d tries were vain, %d for a queue in debt: too few to tell", made, vain, debts)
+	}
+}
+
+// checkDebt compares whether a queue is said to give back too little for a job with what it lacks when all have left, and returns how many are.
+func (w *owners) checkDebt(j *job) int {
+	pl := &w.planner
+	pl.looksAtAll = -1
+	u := w.units.prepare(j)
+	c := preemptor{candidate: u, turn: anyTurn, now: w.now, later: &outlook{Never, Never}, cover: w.entitlement.coverOf(u), short: u.overrun()}
+	c.owes = u.lacks(c.room(nil))
+	if c.cover == uncovered || !c.owes || !pl.cheapestFirst(c) {
+		return 0
+	}
+	s, debt := pl.borrowers(c)
+	pl.lookAtAll(s)
+	c.candidate = w.units.prepare(j)
+	for k := range s.victims {
+		pl.lift(&s.victims[k])
+	}
+	if byCover(s.victims) && debt != pl.indebted(c, s.victims) {
+		w.fail("job ", j.Name, ": its queue is said to be in debt: ", debt)
+	}
+	w.state.Rollback(0)
+	pl.dropLifted()
+	return 1
 }
 
 // BenchmarkWaitingOwners makes passes with one change each, while owners wait whom no plan helps.
