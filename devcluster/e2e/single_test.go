@@ -96,3 +96,27 @@ func (c *cluster) granted(name, request, device string) {
 	}
 	c.Errorf("request %s of pod %s has not %s: %+v", request, name, device, k.Status.Allocation.Devices.Results)
 }
+
+// The devices of a pod that is evicted are free only when its claim is. Until then no other pod is evicted for the same
+// place.
+func TestDRAEvictsOnce(t *testing.T) {
+	c := begin(t)
+	c.publishing(gpus(4, "H800"), []string{"a", "b"})
+	high := c.priority("e2e-once", 1000)
+	c.schedule()
+	c.template("four", devices(4))
+	low := c.several("low", 0, 2, byTemplate("four"))
+	c.phase(v1.PodRunning, low...)
+	c.create(pod("high", byTemplate("four"), high))
+	c.phase(v1.PodRunning, "high")
+	left := 0
+	for _, name := range low {
+		if p, err := admin.CoreV1().Pods(c.namespace).Get(ctx(), name, metav1.GetOptions{}); err == nil && p.DeletionTimestamp == nil {
+			left++
+		}
+	}
+	if left != 1 {
+		t.Errorf("%d of 2 pods are left, though one had to make room", left)
+	}
+	c.auditClaims()
+}

@@ -1,6 +1,7 @@
 package devices
 
 import (
+	"iter"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -128,6 +129,32 @@ func (x *Index) gpusOf(c *claim, node string) []int {
 		}
 	}
 	return out
+}
+
+// Holds reports whether the claims of a pod that is gone still have its devices: those that it carries, or the one that was made for it,
+// named by extended. Claims that are reserved for others do not count: their devices go on being used.
+func (x *Index) Holds(n *Needs, pod types.UID, namespace, extended string) bool {
+	for k := range n.carried() {
+		if o := k.object; o != nil && o.allocated && len(o.consumers) == 1 && o.consumers[0].UID == pod {
+			return true
+		}
+	}
+	c := x.Claim(namespace, extended)
+	return extended != "" && c != nil && c.allocated
+}
+
+// carried yields the claims whose devices are the pod's.
+func (n *Needs) carried() iter.Seq[*claim] {
+	return func(yield func(*claim) bool) {
+		if n == nil {
+			return
+		}
+		for i := range n.claims {
+			if need := &n.claims[i]; need.carries && !yield(need.claim) {
+				return
+			}
+		}
+	}
 }
 
 // Lift records that a pod was deleted while its claims were being written: its devices

@@ -1,6 +1,9 @@
 package mirror
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/devices"
 	"github.com/muster-sched/muster/kube/tables"
@@ -10,7 +13,31 @@ import (
 
 // inDevices turns an observation of the index of devices into one of the tables.
 func inDevices[T any](observe func(*devices.Index, T) devices.Change) func(*Mirror, T) {
-	return func(m *Mirror, o T) { m.devicesChanged(observe(m.Devices, o)) }
+	return func(m *Mirror, o T) {
+		m.devicesChanged(observe(m.Devices, o))
+		m.endFreed()
+	}
+}
+
+// Evicted pods that are gone leave their node for the engine only when the claims have given up their devices. Until then no other pod can
+// have these: a plan that counts on them would be dropped, and further pods evicted for it.
+
+// outlasted reports whether the claims of an evicted pod that is gone still have its devices. It is ended when they have not.
+func (m *Mirror) outlasted(p *tables.Pod) bool {
+	holds := p.State == tables.PodLeaving && !p.InFlight && m.Devices.Holds(p.Needs, p.Object.UID, p.Object.Namespace, p.Object.Extended)
+	if holds {
+		m.holding[p.Object.UID] = p
+	}
+	return holds
+}
+
+// endFreed ends the pods that are gone and whose claims have given up their devices.
+func (m *Mirror) endFreed() {
+	for _, uid := range slices.Sorted(maps.Keys(m.holding)) {
+		if p := m.Pods[uid]; p == nil || !m.outlasted(p) {
+			m.podGone(uid)
+		}
+	}
 }
 
 // devicesChanged applies the answers of the index of devices that have changed.

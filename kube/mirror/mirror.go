@@ -94,6 +94,7 @@ type changes struct {
 	draining map[string]*tables.Node   // to be emptied
 	moving   map[types.UID]*tables.Pod // out of their owners' hands
 	asked    map[types.UID]*tables.Pod // that users ask to move
+	holding  map[types.UID]*tables.Pod // gone, while their claims still have devices
 	// transfers are the pods that the engine moves, and some that it no longer does; doubles are
 	// to be bound by the next pass.
 	transfers map[types.UID]*tables.Pod
@@ -147,7 +148,7 @@ type Config struct {
 func New(c Config) *Mirror {
 	m := &Mirror{driver: driver{newEngine: newEngine(c.Pauses), record: c.Record, failures: c.Failures, changes: changes{
 		Tables: tables.New(c.Policy, c.Levels), log: c.Log, metrics: c.Metrics, traced: c.Traced, acts: tables.Acts{Wake: core.Never},
-		dirtyNodes: map[string]*tables.Node{}, draining: map[string]*tables.Node{}, moving: map[types.UID]*tables.Pod{}, asked: map[types.UID]*tables.Pod{},
+		dirtyNodes: map[string]*tables.Node{}, draining: map[string]*tables.Node{}, moving: map[types.UID]*tables.Pod{}, asked: map[types.UID]*tables.Pod{}, holding: map[types.UID]*tables.Pod{},
 		transfers: map[types.UID]*tables.Pod{}, uncounted: map[types.UID]act.Pod{}, returning: map[*tables.Group]bool{}, restarting: map[*tables.Group]restart{},
 		arrived: map[string]*tables.Node{},
 	}}}

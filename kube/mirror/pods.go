@@ -205,6 +205,9 @@ func (m *Mirror) podGone(uid types.UID) {
 	delete(m.uncounted, uid)
 	m.Done.Forget(uid)
 	if p := m.Pods[uid]; p != nil {
+		if m.outlasted(p) {
+			return
+		}
 		m.podEnded(p, "")
 	}
 }
@@ -220,6 +223,7 @@ func (m *driver) podOver(p *tables.Pod) {
 	delete(m.Pods, p.Object.UID)
 	delete(m.moving, p.Object.UID)
 	delete(m.asked, p.Object.UID)
+	delete(m.holding, p.Object.UID)
 	m.lenders.Forget(p.Object.UID)
 	defer delete(m.transfers, p.Object.UID)
 	if p.DoubleOf != nil {
