@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -48,6 +49,20 @@ func TestJobsOfAQueue(t *testing.T) {
 	q.Spec.Classes = nil
 	w.m.queueSeen(q)
 	w.on("class>n", "kind>")
+
+	// How long a job runs is corrected while it waits, or made longer.
+	edit := func(name, walltime string) {
+		p := w.pods["default/"+name]
+		p.Labels = maps.Clone(p.Labels)
+		p.Labels[v1alpha1.WalltimeAnnotation] = walltime
+		w.m.podSeen(objects.TrimPod(p))
+	}
+	edit("long", "59m")
+	w.on("long>n")
+	w.pod("grows", inQueue("q"), labelled(v1alpha1.WalltimeAnnotation+"=60m"), asking(v1alpha1.GPUResource, "8"))
+	w.settle()
+	edit("grows", "2h")
+	w.waits("grows", tables.ReasonJobForbidden, "run time of 2h")
 }
 
 // What its author put on a node is not turned away, and has none of what the queue does not

@@ -148,6 +148,10 @@ func (m *Mirror) podChanged(p *tables.Pod, o *objects.Pod) {
 	if p.Slot >= 0 && o.Attributes.Estimate != old.Attributes.Estimate {
 		m.mustTell(core.JobEstimated{Job: g.Job, Estimate: o.Attributes.Estimate})
 	}
+	// A queue may bound how long its jobs say that they run.
+	if o.Node == "" && o.Attributes.Estimate != old.Attributes.Estimate && !g.Placed() && (!g.Submitted || !m.MayStay(g)) {
+		m.weighAgain(g)
+	}
 	m.keepRecord(p)
 	m.NotePod(p)
 }

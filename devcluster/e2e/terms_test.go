@@ -1,0 +1,73 @@
+package e2e
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/tables"
+)
+
+// Who may be HP, locked or unpreemptible, of which kind jobs are and how long, is for the queue to say, and no
+// pod's annotations get round it: neither at first, nor when they are changed while it waits.
+func TestTenantOutsideItsQueuesTerms(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.queue("strict", 8, func(q *v1alpha1.Queue) {
+		q.Spec.Classes, q.Spec.Kinds = []v1alpha1.JobClass{"LP"}, []v1alpha1.JobKind{"batch", "training"}
+		q.Spec.MaxWalltime, q.Spec.Protection = hour, "Forbidden"
+	})
+	tenant := c.tenant()
+	c.schedule()
+	for name, x := range map[string]struct{ key, value, says string }{
+		"hp":            {v1alpha1.ClassAnnotation, "HP", "jobs of class HP: expected LP"},
+		"kind":          {v1alpha1.KindAnnotation, "inference", "kind inference: expected batch or training"},
+		"walltime":      {v1alpha1.WalltimeAnnotation, "61m", "run time of 1h1m: expected at most 1h"},
+		"locked":        {v1alpha1.LockedAnnotation, "true", "locked jobs"},
+		"unpreemptible": {v1alpha1.PreemptibleAnnotation, "false", "not preemptible"},
+	} {
+		c.createAs(tenant, pod(name, in("strict"), note(v1alpha1.ClassAnnotation, "LP"), note(x.key, x.value)))
+		c.waits(name, tables.ReasonJobForbidden, x.says)
+	}
+	c.createAs(tenant, pod("fits", in("strict"), note(v1alpha1.ClassAnnotation, "LP"), note(v1alpha1.KindAnnotation, "batch"), note(v1alpha1.WalltimeAnnotation, "60m")))
+	c.bound("fits")
+	c.createAs(tenant, pod("grows", asks(8), in("strict"), note(v1alpha1.ClassAnnotation, "LP"), note(v1alpha1.WalltimeAnnotation, "60m")))
+	c.waits("grows", "QuotaExceeded")
+	c.patchAs(tenant, "grows", `{"annotations": {"muster.sh/walltime": "1000d"}}`)
+	c.waits("grows", tables.ReasonJobForbidden, "run time of 1000d")
+	c.patchAs(tenant, "kind", `{"annotations": {"muster.sh/kind": "training"}}`)
+	c.patchAs(tenant, "walltime", `{"annotations": {"muster.sh/walltime": "59m"}}`)
+	c.bound("kind", "walltime")
+	c.unbound("hp", "grows", "locked", "unpreemptible")
+}
+
+// On a cluster with closed queues a Queue is for the namespaces that it selects alone, and a tenant whose namespace none
+// selects uses none, on a node of its own choice neither.
+func TestTenantAtClosedQueues(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.queue("plain", 8)
+	c.queue("theirs", 8, func(q *v1alpha1.Queue) {
+		q.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "them"}}
+	})
+	c.queue("all", 1, isolated, func(q *v1alpha1.Queue) { q.Spec.NamespaceSelector = &metav1.LabelSelector{} })
+	tenant := c.tenant()
+	c.schedule(func(k *kube.Config) { k.ClosedQueues = true })
+	c.createAs(tenant, pod("a", in("plain")), pod("b", in("theirs")), pod("c", in("all")),
+		pod("placed", in("plain"), func(p *v1.Pod) { p.Spec.NodeName = "n" }))
+	c.bound("c")
+	c.waits("a", tables.ReasonQueueForbidden, "no namespaceSelector")
+	c.waits("b", tables.ReasonQueueForbidden, "theirs")
+	c.toldOf("placed", tables.ReasonQueueForbidden)
+	c.unbound("a", "b")
+	c.editQueue("plain", func(q *v1alpha1.Queue) { q.Spec.NamespaceSelector = &metav1.LabelSelector{} })
+	c.bound("a")
+	placed := c.get("placed")
+	c.delete("placed") // the audit reads which GPUs it says it has
+	c.gone(placed)
+}
+
+const hour = v1alpha1.Duration(3600 * 1e9)
