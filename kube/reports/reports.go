@@ -23,6 +23,8 @@ const (
 	After = core.Second
 	// Every is the time between two reports of new numbers with the same reason.
 	Every = 30 * core.Second
+	// MaxEvents is how many events are published about the jobs of a namespace in a minute: each is a write, and conditions say the same.
+	MaxEvents = 100
 	// Quiet is how long a gang waits for its pods before a Warning event says so: its owner may be creating them.
 	Quiet = 30 * core.Second
 )
@@ -59,10 +61,26 @@ type Reporter struct {
 	waits   map[*tables.Group]bool // those in waiters
 	most    int                    // see fit.Map
 	noted   core.Time              // when counts of evictions were written last
+	events  eventCount
 	ledger  ledgerTurn
 	// standings are where queues stood at a time.
 	standings map[string]core.Standing
 	stood     core.Time
+}
+
+// eventCount counts the events about the jobs of each namespace within a minute.
+type eventCount struct {
+	since core.Time
+	of    map[string]int
+}
+
+// more counts an event, and reports whether it may be published.
+func (c *eventCount) more(namespace string, now core.Time) bool {
+	if c.of == nil || now-c.since >= 60*core.Second {
+		c.since, c.of = now, map[string]int{}
+	}
+	c.of[namespace]++
+	return c.of[namespace] <= MaxEvents
 }
 
 // gonePerLook bounds how many groups that no longer wait are dropped for each that may be explained at once: when a tenant's jobs end, all of them do.
@@ -147,7 +165,7 @@ func (r *Reporter) Report(e Engine, g *tables.Group) []act.Report {
 	}
 	now.Told = old.Told
 	event := ""
-	if changed := now.Reason != old.Reason || translate.WhyWaiting(now.Message) != translate.WhyWaiting(old.Message) && r.Now-old.Told >= Every; !calm && (changed || late) {
+	if changed := now.Reason != old.Reason || translate.WhyWaiting(now.Message) != translate.WhyWaiting(old.Message) && r.Now-old.Told >= Every; !calm && (changed || late) && r.events.more(g.ID.Namespace, r.Now) {
 		event, now.Told = translate.WhyWaiting(now.Message), r.Now
 	}
 	g.Reported = now

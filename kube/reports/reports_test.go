@@ -21,7 +21,7 @@ type asked struct {
 
 func (a asked) Explain(job string) (core.Explanation, bool) {
 	a.jobs[job]++
-	return core.Explanation{Job: job, Waiting: 1, Reason: core.Resources, Settled: core.Never, Delayed: core.Never, Stops: core.Never, EvictsAt: core.Never}, true
+	return core.Explanation{Job: job, Waiting: 1, Reason: core.Resources, Detail: "none is free", Settled: core.Never, Delayed: core.Never, Stops: core.Never, EvictsAt: core.Never}, true
 }
 func (asked) Forecast() core.Forecast            { return core.Forecast{} }
 func (asked) Nearest(string, int) []frag.Finding { return nil }
@@ -64,6 +64,21 @@ func TestNamespacesAreExplainedInTurn(t *testing.T) {
 		}
 	}
 
+	// Each has its condition, and so many of a namespace an event.
+	conditions, events := 0, 0
+	all.Now += 10 * core.Second
+	for range 120 {
+		all.Now += core.Second / 4
+		for _, x := range r.Explain(e, 20) {
+			if conditions++; x.Event != "" {
+				events++
+			}
+		}
+	}
+	if conditions < 1000 || events != MaxEvents+len(few) {
+		t.Errorf("%d conditions and %d events", conditions, events)
+	}
+
 	// Those that are gone are forgotten, a bounded number at a time.
 	for id, g := range all.Groups {
 		if g != few[0] {
@@ -79,5 +94,22 @@ func TestNamespacesAreExplainedInTurn(t *testing.T) {
 	}
 	if r.Waiters() != 1 || r.waiters.Len() != 1 {
 		t.Errorf("%d are left", r.Waiters())
+	}
+}
+
+// Events about a tenant's many jobs are bounded, and those of others are published.
+func TestEventsOfANamespaceAreBounded(t *testing.T) {
+	var c eventCount
+	now := 5 * core.Second
+	for i := range 1000 {
+		if c.more("many", now) != (i < MaxEvents) {
+			t.Fatalf("event %d", i)
+		}
+	}
+	if !c.more("few", now+59*core.Second) {
+		t.Error("another namespace has none")
+	}
+	if !c.more("many", now+60*core.Second) {
+		t.Error("the namespace has none after a minute")
 	}
 }
