@@ -13,7 +13,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -117,7 +119,7 @@ func TestTenantIsHeld(t *testing.T) {
 	refused("a controller", err, "needs spec.schedulerName: muster")
 }
 
-// Whoever has the scheduler's token can do with pods, nodes, claims and Jobs only what the scheduler
+// Whoever has the scheduler's token can do with pods, nodes, claims, Jobs and other owners of pods only what the scheduler
 // does, also where it may patch nodes, as for what failures point to.
 func TestSchedulerIsHeld(t *testing.T) {
 	c := begin(t)
@@ -125,7 +127,8 @@ func TestSchedulerIsHeld(t *testing.T) {
 	own, err := kubernetes.NewForConfig(identity)
 	c.must(err)
 	c.schedulerMayPatchNodes()
-	c.create(pod("a", note("example.com/note", "x")), pod("other", asks(0), func(p *v1.Pod) { p.Spec.SchedulerName = "another" }))
+	first := func(p *v1.Pod) { p.Spec.InitContainers = []v1.Container{{Name: "first", Image: "example.com/first"}} }
+	c.create(pod("a", note("example.com/note", "x"), first), pod("other", asks(0), func(p *v1.Pod) { p.Spec.SchedulerName = "another" }))
 	patch := func(name, p string) error {
 		_, err := own.CoreV1().Pods(c.namespace).Patch(ctx(), name, types.StrategicMergePatchType, []byte(p), metav1.PatchOptions{})
 		return err
@@ -156,8 +159,18 @@ func TestSchedulerIsHeld(t *testing.T) {
 		_, err := own.BatchV1().Jobs(c.namespace).Patch(ctx(), "job", types.MergePatchType, []byte(p), metav1.PatchOptions{})
 		return err
 	}
+	torch := c.makeObject(kind("kubeflow.org", "v1", "PyTorchJob"), "torch", `{runPolicy: {suspend: true, cleanPodPolicy: None}, pytorchReplicaSpecs: {Worker: {replicas: 1}}}`)
+	set := c.makeObject(kind("jobset.x-k8s.io", "v1alpha2", "JobSet"), "set", `{suspend: true, replicatedJobs: [{name: a, replicas: 1}]}`)
+	ownAny, err := dynamic.NewForConfig(identity)
+	c.must(err)
+	patchOwner := func(o *unstructured.Unstructured, p string) error {
+		_, err := ownAny.Resource(foreign(o.GroupVersionKind())).Namespace(c.namespace).Patch(ctx(), o.GetName(), types.MergePatchType, []byte(p), metav1.PatchOptions{})
+		return err
+	}
+	probes := 0
 	c.until("the policy is known", func() error {
-		if err := patch("a", `{"metadata": {"annotations": {"example.com/probe": "y"}}}`); !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
+		probes++ // what changes nothing is not refused
+		if err := patch("a", fmt.Sprintf(`{"metadata": {"annotations": {"example.com/probe": "%d"}}}`, probes)); !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
 			return fmt.Errorf("it answers %v", err)
 		}
 		return nil
@@ -168,6 +181,7 @@ func TestSchedulerIsHeld(t *testing.T) {
 		deletes = "the scheduler deletes only pods"
 		runs    = "the scheduler does not change what a pod runs"
 		nodes   = "the scheduler cordons nodes"
+		owners  = "the scheduler suspends and resumes owners of pods"
 	)
 	for what, x := range map[string]struct {
 		err  error
@@ -177,6 +191,7 @@ func TestSchedulerIsHeld(t *testing.T) {
 		"another's annotation is gone": {patch("a", `{"metadata": {"annotations": {"example.com/note": null}}}`), keys},
 		"a label":                      {patch("a", `{"metadata": {"labels": {"app": "y"}}}`), keys},
 		"another image":                {patch("a", `{"spec": {"containers": [{"name": "main", "image": "example.com/evil"}]}}`), runs},
+		"another image at first":       {patch("a", `{"spec": {"initContainers": [{"name": "first", "image": "example.com/evil"}]}}`), runs},
 		"a pod of others is deleted":   {own.CoreV1().Pods(c.namespace).Delete(ctx(), "other", metav1.DeleteOptions{}), deletes},
 		"a node's annotation":          {patchNode(`{"metadata": {"annotations": {"example.com/note": "y"}}}`), keys},
 		"a node's taint":               {patchNode(`{"spec": {"taints": [{"key": "muster.sh/x", "effect": "NoExecute"}]}}`), nodes},
@@ -184,6 +199,12 @@ func TestSchedulerIsHeld(t *testing.T) {
 		"a claim's volume":             {patchClaim(`{"spec": {"volumeName": "of-another"}}`), "the scheduler writes only the node of a claim"},
 		"what a Job runs":              {patchJob(`{"spec": {"suspend": false, "template": {"metadata": {"labels": {"a": "b"}}}}}`), "the scheduler suspends and resumes Jobs"},
 		"a Job's annotation":           {patchJob(`{"metadata": {"annotations": {"example.com/note": "y"}}}`), keys},
+		"what a PyTorchJob runs":       {patchOwner(torch, `{"spec": {"runPolicy": {"suspend": false}, "pytorchReplicaSpecs": {"Worker": {"replicas": 2}}}}`), owners},
+		"a PyTorchJob's policy":        {patchOwner(torch, `{"spec": {"runPolicy": {"suspend": false, "cleanPodPolicy": "All"}}}`), owners},
+		"a field of a PyTorchJob goes": {patchOwner(torch, `{"spec": {"runPolicy": {"cleanPodPolicy": null}}}`), owners},
+		"a PyTorchJob's annotation":    {patchOwner(torch, `{"metadata": {"annotations": {"example.com/note": "y"}}}`), keys},
+		"what a JobSet runs":           {patchOwner(set, `{"spec": {"suspend": false, "replicatedJobs": [{"name": "evil", "replicas": 1}]}}`), owners},
+		"a field of a JobSet comes":    {patchOwner(set, `{"spec": {"ttlSecondsAfterFinished": 1}}`), owners},
 	} {
 		if !apierrors.IsInvalid(x.err) && !apierrors.IsForbidden(x.err) || !strings.Contains(x.err.Error(), x.says) {
 			t.Errorf("%s: the answer is %v; expected that it is refused: %s", what, x.err, x.says)
@@ -193,6 +214,8 @@ func TestSchedulerIsHeld(t *testing.T) {
 	c.must(patchNode(`{"spec": {"unschedulable": true}}`))
 	c.must(patchClaim(`{"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "n"}}}`))
 	c.must(patchJob(`{"spec": {"suspend": false}, "metadata": {"labels": {"muster.sh/suspended": "true"}}}`))
+	c.must(patchOwner(torch, `{"spec": {"runPolicy": {"suspend": false}}, "metadata": {"annotations": {"muster.sh/suspended": "x"}}}`))
+	c.must(patchOwner(set, `{"spec": {"suspend": false}, "metadata": {"labels": {"muster.sh/suspended": "true"}}}`))
 	c.must(own.CoreV1().Pods(c.namespace).Delete(ctx(), "a", metav1.DeleteOptions{}))
 }
 
