@@ -55,8 +55,11 @@ func Contain(queues []core.Queue, subtree func(name string) bool) map[string]str
 				return
 			}
 			if theirs > *nominal && said[q.Name] == "" {
-				said[q.Name] = fmt.Sprintf("the queues below own %s of %s, more than its %s: it owns none beside them",
-					quota.AmountText(account, theirs), quota.AccountText(account), quota.AmountText(account, *nominal))
+				own := quota.AmountText(account, theirs) + " of " + quota.AccountText(account)
+				if theirs >= quota.MaxQuota {
+					own = quota.AccountText(account) + " without limit"
+				}
+				said[q.Name] = fmt.Sprintf("the queues below own %s, more than its %s: it owns none beside them", own, quota.AmountText(account, *nominal))
 			}
 			owned[account] = max(theirs, *nominal)
 			if *borrows != core.Unlimited {

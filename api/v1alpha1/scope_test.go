@@ -50,6 +50,7 @@ func TestContain(t *testing.T) {
 		{"models by themselves", "dept subtree H800=8 A100=4; a below=dept H800=6", "dept", "H800=2 A100=4", ""},
 		{"all models count to *", "dept subtree *=16; a below=dept H800=6 A100=2", "dept", "*=8", ""},
 		{"* does not count to one", "dept subtree H800=16; a below=dept *=6", "dept", "H800=16", ""},
+		{"nothing, if they own without limit", "dept subtree *=4+8; a below=dept *=-1", "dept", "*=0+0", "the queues below own GPUs without limit, more than its 4"},
 		{"without limit it stays so", "dept subtree *=-1; a below=dept *=8", "dept", "*=-1", ""},
 		{"in one without quota", "org subtree *=16; dept below=org; a below=dept *=5", "org", "*=11", ""},
 		{"parents come last", "a below=dept *=8; dept subtree *=16", "dept", "*=8", ""},
