@@ -99,19 +99,8 @@ func Distribute(free, prefer uint64, wants, after []Want) []uint64 {
 	return given
 }
 
-// possible reports whether each of the wants can have what it asks for at once: it matches devices to wants along
-// augmenting paths.
-func possible(free uint64, wants []Want) bool {
-	m := matching{free, wants, make([]uint64, len(wants))}
-	for w := range wants {
-		for range wants[w].N {
-			if !m.give(w, new(uint64)) {
-				return false
-			}
-		}
-	}
-	return true
-}
+// possible reports whether each of the wants can have what it asks for at once.
+func possible(free uint64, wants []Want) bool { return times(free, wants, 1) == 1 }
 
 // matching is which want has which devices.
 type matching struct {
@@ -142,9 +131,10 @@ func (m *matching) give(w int, seen *uint64) bool {
 	return false
 }
 
-// times returns how many times the wants can be met with the free devices, at most most.
+// times returns how many times the wants can be met with the free devices, at most most: it matches devices to wants along
+// augmenting paths.
 func times(free uint64, wants []Want, most int) int {
-	if len(wants) == 1 {
+	if len(wants) == 1 && wants[0].N > 0 {
 		return min(most, bits.OnesCount64(free&wants[0].Devices)/wants[0].N)
 	}
 	m := matching{free, wants, make([]uint64, len(wants))}
