@@ -51,7 +51,7 @@ import "github.com/muster-sched/muster/core/cluster"
 //
 //	event          facts
 //	NodeAdded      nodeOffers; nodeAllowsLess if it comes back
-//	NodeChanged    nodeOffers, nodeAllowsLess; gives up plans for it, and those of jobs that must be in one domain with its pods
+//	NodeChanged    none if only labels and device sets differ that no pod names; else nodeOffers, nodeAllowsLess; gives up plans for it, and those of jobs that must be in one domain with its pods
 //	NodeLost       nodeLost; its pods leave; gives up plans for it
 //	NodeCordoned   nodeChanged; gives up plans for it
 //	DeviceHealth   nodeChanged; gives up plans for it

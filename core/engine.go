@@ -48,6 +48,7 @@ type Engine struct {
 	packs        packs
 	staleGangs   staleGangs
 	wanted       wanted
+	named        named
 	expected     expectedHP
 	entitlement  entitlement
 	shares       shares
@@ -96,7 +97,7 @@ func New(c Config) (*Engine, error) {
 	e := &Engine{
 		policy: c.Policy, state: state, placer: place.NewPlacer(state), ledger: quota.NewLedger(),
 		jobs: jobTable{byName: map[string]*job{}}, runs: runs{state: state, models: map[string]int{}},
-		wakes: wakes{Never, Never, Never},
+		wakes: wakes{Never, Never, Never}, named: named{},
 	}
 	e.placer.Reserve, e.placer.GPUUse, e.placer.Role = c.Policy.CPUOnly.Reserve, c.Policy.CPUOnly.GPUUse, e.role
 	if e.placer.GPUUse == 0 {

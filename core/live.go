@@ -257,12 +257,16 @@ func (j *job) set(p *pod, s podState) {
 }
 
 // requested counts pods of a task that run or are to run, new ones or, with a negative number,
-// those that have ended, for the policies that need it.
+// those that have ended: which labels of nodes they name and, for the policies that need it, what they request.
 func (e *Engine) requested(j *job, task, pods int) {
-	if pods == 0 || !e.countsRequests() {
+	if pods == 0 {
 		return
 	}
 	t := &j.Tasks[task]
+	e.named.count(t, pods)
+	if !e.countsRequests() {
+		return
+	}
 	if !j.Foreign && e.policy.fair() {
 		for _, r := range j.queue.Counted() {
 			if takes := t.Takes(r); takes > 0 {
@@ -287,7 +291,7 @@ func (e *Engine) countsRequests() bool {
 
 // requestedNoLonger counts the pods of a job that ends as ended, each task at once.
 func (e *Engine) requestedNoLonger(j *job) {
-	if !e.countsRequests() {
+	if !e.countsRequests() && !slices.ContainsFunc(j.Tasks, func(t Task) bool { return names(&t) }) {
 		return
 	}
 	pods := make([]int, len(j.Tasks))

@@ -55,11 +55,16 @@ func (e *Engine) nodeNew(id cluster.NodeID) {
 	e.changes.nodeOffers(id)
 }
 
-// changeNode changes the description of a node. Its pods stay.
+// changeNode changes the description of a node. Its pods stay. Nothing follows from other labels and device sets that no pod names: a
+// driver may describe all nodes by what one job is about to ask for.
 func (e *Engine) changeNode(now Time, n Node) error {
 	id, err := e.node(n.Name)
 	if err != nil {
 		return err
+	}
+	if e.state.RelabelNode(id, n, func(name string) bool { return e.named[name] > 0 || name == e.policy.Zone.Key }) {
+		e.waiting.relabelled++
+		return nil
 	}
 	was := e.state.Node(id).Spec
 	if changed, err := e.state.ChangeNode(id, n); err != nil || !changed {

@@ -39,8 +39,10 @@ type class struct {
 	shapes []*place.Shape // by task
 	asked  []*place.Shape // by task, those that were compiled: see affinities.asked
 	epoch  uint64         // of the state, when the shapes were compiled
-	pools  uint64         // pools its pods may use, a bit each (modulo 64)
-	models []int          // the numbers of their models
+	// relabelled is waiting.relabelled when the class was made.
+	relabelled uint64
+	pools      uint64 // pools its pods may use, a bit each (modulo 64)
+	models     []int  // the numbers of their models
 	// possible says that the class is known to fit an empty cluster.
 	possible bool
 	// short says of a stuck class that more quota might help it, exhausted that the
@@ -90,8 +92,10 @@ type waiting struct {
 	turn   turnOf      // of the class that the pass tries, or tried last
 	idle   idleClasses // not to be tried for now
 	count  int         // classes that have jobs
-	paused heap[*job]  // by the end of their pause
-	woken  []*class    // scratch memory
+	// relabelled counts the changes of labels and device sets that no pod named: see named.
+	relabelled uint64
+	paused     heap[*job] // by the end of their pause
+	woken      []*class   // scratch memory
 }
 
 func newWaiting(strict bool, classOf func(*job) classID, served *longTerm, turns *turns) waiting {
@@ -212,8 +216,11 @@ func (w *waiting) enqueue(j *job, now Time) {
 	}
 	id := w.classOf(j)
 	c := w.classes[id]
+	if c != nil && len(c.jobs.items) == 0 && c.relabelled != w.relabelled {
+		c = nil // nodes have other labels than when its shapes were compiled
+	}
 	if c == nil {
-		c = &class{id: id, at: [4]int{-1, -1, -1, -1}}
+		c = &class{id: id, at: [4]int{-1, -1, -1, -1}, relabelled: w.relabelled}
 		c.jobs = heap[*job]{less: jobBefore, moved: jobMoved}
 		if w.served.ledger != nil {
 			c.jobs.less = w.served.before

@@ -3,7 +3,6 @@ package coretest
 import (
 	"flag"
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
 
@@ -52,7 +51,7 @@ func (s *story) settle() {
 	}
 }
 
-// tryAll gives a node a label that no pod asks for, and fails the test if a job starts or
+// tryAll gives a node more of a resource that no pod asks for, and fails the test if a job starts or
 // evicts then.
 func (s *story) tryAll() {
 	i := slices.IndexFunc(s.Twin.nodes, func(n *node) bool { return n.up })
@@ -60,11 +59,9 @@ func (s *story) tryAll() {
 		return
 	}
 	n := s.Twin.nodes[i].Node
-	n.Labels = maps.Clone(n.Labels)
-	if n.Labels == nil {
-		n.Labels = map[string]string{}
-	}
-	n.Labels["tried"] += "again "
+	s.tries++
+	const name = "zz-tried" // after all others
+	n.Others = append(slices.DeleteFunc(slices.Clone(n.Others), func(a core.Amount) bool { return a.Name == name }), core.Amount{Name: name, Value: s.tries})
 	s.Must(core.NodeChanged{Node: n})
 	for _, d := range s.Decide() {
 		if d.Op == core.Bind || d.Op == core.Evict {

@@ -24,6 +24,7 @@ type story struct {
 	resources bool
 	cpuOnly   bool // hostile jobs may have tasks without GPUs
 	leases    int  // pods evicted after their lease
+	tries     int64
 }
 
 func draw[V any](s *story, g *rapid.Generator[V]) V { return g.Draw(s.rt, "v") }

@@ -195,7 +195,7 @@ func (s *State) Amounts(r *Request) *Amounts {
 	if len(r.Others) == 0 && r.Picks() == AnyPicker && len(r.From) == 0 {
 		return nil
 	}
-	return s.listed(r.Others, r.Picks(), s.from(r))
+	return s.listed(r.Others, r.Picks(), r.from())
 }
 
 func (s *State) listed(list []Amount, picker Picker, from []ofSet) *Amounts {
@@ -212,7 +212,7 @@ func (s *State) listed(list []Amount, picker Picker, from []ofSet) *Amounts {
 	}
 	key.WriteString(Pickers[picker])
 	for _, f := range from {
-		fmt.Fprintf(&key, " %d/%d", f.n, f.set)
+		fmt.Fprintf(&key, " %d/%q", f.n, f.set)
 	}
 	id, ok := s.amountsKey[key.String()]
 	if !ok {
@@ -254,7 +254,6 @@ func (n *Node) countOthers(a *Amounts, by int64) {
 type others struct {
 	// free is an amount of each resource, by its number; 0 of those past the end.
 	free []int64
-	sets []uint64 // its device sets, by their numbers; none of those past the end
 }
 
 // countOther adds to what the node has free of a resource.

@@ -171,7 +171,6 @@ func (s *State) openLent(id, home NodeID, known bool) (fresh bool) {
 		Spec: &spec, Up: true, indexed: -1,
 		leaf: was.leaf, slot: was.slot, pool: was.pool, member: was.member, dom: was.dom, layout: h.layout, domains: h.domains,
 	}
-	s.nameSets(n)
 	n.part = make([]int16, spec.GPUs)
 	for i := range n.part {
 		n.part[i] = int16(WholeGPU)
@@ -483,7 +482,6 @@ func (s *State) changeLent(home NodeID) {
 	s.countAll(id, -1)
 	spec := h.lentSpec()
 	n.Spec, n.domains = &spec, h.domains
-	s.nameSets(n)
 	s.pools[n.pool].leave(n)
 	n.pool = s.poolOf(&spec, s.pools[h.pool].Zone, true)
 	s.pools[n.pool].join(s, n, id)

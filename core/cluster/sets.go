@@ -150,23 +150,23 @@ func times(free uint64, wants []Want, most int) int {
 	return most
 }
 
-// ofSet asks for devices of the set of that number, of anySet for any.
+// ofSet asks for n devices of the set of that name, of anySet for any.
 type ofSet struct {
-	set int32
+	set string
 	n   int
 }
 
-const anySet = -1
+const anySet = ""
 
-// from returns the device sets that a request names, by number, and what it takes of any.
-func (s *State) from(r *Request) []ofSet {
+// from returns the device sets that a request names, and what it takes of any.
+func (r *Request) from() []ofSet {
 	if len(r.From) == 0 {
 		return nil
 	}
 	var out []ofSet
 	left := int(r.GPU / WholeGPU)
 	for _, a := range r.From {
-		out = append(out, ofSet{s.set(a.Name), int(a.Value)})
+		out = append(out, ofSet{a.Name, int(a.Value)})
 		left -= int(a.Value)
 	}
 	if left > 0 {
@@ -175,33 +175,13 @@ func (s *State) from(r *Request) []ofSet {
 	return out
 }
 
-// set returns the number of a device set.
-func (s *State) set(name string) int32 {
-	i, ok := s.sets[name]
+// set returns the devices of a set, none if the node does not name it.
+func (n *NodeSpec) set(name string) uint64 {
+	i, ok := slices.BinarySearchFunc(n.Sets, name, func(d DeviceSet, name string) int { return strings.Compare(d.Name, name) })
 	if !ok {
-		i = int32(len(s.sets))
-		s.sets[name] = i
+		return 0
 	}
-	return i
-}
-
-// nameSets gives the node the device sets that its description names.
-func (s *State) nameSets(n *Node) {
-	if len(n.Spec.Sets) == 0 {
-		if n.others != nil {
-			n.others.sets = nil
-		}
-		return
-	}
-	if n.others == nil {
-		n.others = new(others)
-	}
-	n.others.sets = nil
-	for i := range n.Spec.Sets {
-		at := int(s.set(n.Spec.Sets[i].Name))
-		n.others.sets = append(n.others.sets, make([]uint64, max(0, at+1-len(n.others.sets)))...)
-		n.others.sets[at] = n.Spec.Sets[i].Devices
-	}
+	return n.Sets[i].Devices
 }
 
 // wants returns what so many pods of a request want on the node.
@@ -209,11 +189,8 @@ func (n *Node) wants(from []ofSet, times int) []Want {
 	out := make([]Want, len(from))
 	for i, f := range from {
 		out[i].N = f.n * times
-		switch {
-		case f.set == anySet:
-			out[i].Devices = ^uint64(0)
-		case n.others != nil && int(f.set) < len(n.others.sets):
-			out[i].Devices = n.others.sets[f.set]
+		if out[i].Devices = ^uint64(0); f.set != anySet {
+			out[i].Devices = n.Spec.set(f.set)
 		}
 	}
 	return out
@@ -228,10 +205,7 @@ func (r *Request) TimesFrom(n *NodeSpec, free uint64, most int) int {
 	var wants []Want
 	left := int(r.GPU / WholeGPU)
 	for _, a := range r.From {
-		w := Want{N: int(a.Value)}
-		if i, ok := slices.BinarySearchFunc(n.Sets, a.Name, func(d DeviceSet, name string) int { return strings.Compare(d.Name, name) }); ok {
-			w.Devices = n.Sets[i].Devices
-		}
+		w := Want{n.set(a.Name), int(a.Value)}
 		wants = append(wants, w)
 		left -= w.N
 	}

@@ -61,7 +61,6 @@ type State struct {
 	layouts map[string]*layout
 	// resources numbers the named resources, amountsKey the lists of amounts.
 	resources  map[string]int32
-	sets       map[string]int32 // the numbers of the device sets
 	amountsKey map[string]AmountsID
 	amounts    []*Amounts // by number
 	journal    []change
@@ -92,7 +91,7 @@ func New(levels []string) *State {
 	s := &State{
 		levels: levels, byName: map[string]NodeID{}, poolKey: map[string]int32{},
 		layouts:   map[string]*layout{},
-		resources: map[string]int32{}, sets: map[string]int32{}, amountsKey: map[string]AmountsID{}, amounts: []*Amounts{nil},
+		resources: map[string]int32{}, amountsKey: map[string]AmountsID{}, amounts: []*Amounts{nil},
 		podLabels: map[int32]func(int32) []string{}, labels: map[labelAt]int32{}, expected: map[NodeID][]Owner{},
 		domains: make([]domainSet, len(levels)+1),
 		lentOf:  map[NodeID]NodeID{}, loans: map[NodeID]*loan{},
@@ -174,7 +173,6 @@ func (s *State) AddNode(spec NodeSpec) (NodeID, error) {
 	for _, a := range spec.Others {
 		n.countOther(s.resource(a.Name), a.Value)
 	}
-	s.nameSets(n)
 	n.part = make([]int16, spec.GPUs)
 	for i := range n.part {
 		n.part[i] = int16(WholeGPU)
@@ -223,7 +221,6 @@ func (s *State) ChangeNode(id NodeID, spec NodeSpec) (changed bool, err error) {
 		n.countOther(s.resource(a.Name), a.Value)
 	}
 	n.Spec = &spec
-	s.nameSets(n)
 	n.countPods()
 	domains := n.domains
 	s.locate(n)
@@ -237,6 +234,38 @@ func (s *State) ChangeNode(id NodeID, spec NodeSpec) (changed bool, err error) {
 	s.index(n)
 	s.changeLent(id)
 	return true, nil
+}
+
+// RelabelNode gives a node other labels and device sets, if nothing else of its description differs, and nothing that does is named: by
+// named, or as a level. Then no pod fits that did not before, or the other way round. It reports whether it has done so. The journal must be empty.
+func (s *State) RelabelNode(id NodeID, spec NodeSpec, named func(name string) bool) bool {
+	s.mustBeSettled()
+	n := &s.nodes[id]
+	old := n.Spec
+	next := *old
+	next.Labels, next.Sets = spec.Labels, spec.Sets
+	same := spec
+	same.Labels, same.Sets = old.Labels, old.Sets
+	if _, lends := s.LentAt(id); lends || !same.equal(old) || spec.Model != old.Model || spec.GPUs != old.GPUs || Check(&next) != nil {
+		return false
+	}
+	used := func(name string) bool { return named(name) || slices.Contains(s.keys, name) }
+	for _, of := range [...][2]map[string]string{{old.Labels, spec.Labels}, {spec.Labels, old.Labels}} {
+		for k, v := range of[0] {
+			if other, has := of[1][k]; (!has || other != v) && used(k) {
+				return false
+			}
+		}
+	}
+	for _, of := range [...][2]*NodeSpec{{old, &spec}, {&spec, old}} {
+		for i := range of[0].Sets {
+			if d := &of[0].Sets[i]; of[1].set(d.Name) != d.Devices && used(d.Name) {
+				return false
+			}
+		}
+	}
+	n.Spec = &next
+	return true
 }
 
 func (s *State) layoutOf(spec *NodeSpec) *layout {
