@@ -17,7 +17,7 @@ import (
 	"github.com/muster-sched/muster/kube/tables"
 )
 
-// tenant returns a client of a user who may make, label and annotate the pods and Jobs of
+// tenant returns a client of a user who may make, label and annotate the pods, Jobs and ResourceClaims of
 // the test's namespace, and nothing else.
 func (c *cluster) tenant() kubernetes.Interface {
 	c.Helper()
@@ -25,7 +25,7 @@ func (c *cluster) tenant() kubernetes.Interface {
 	c.must(err)
 	_, err = admin.RbacV1().Roles(c.namespace).Create(ctx(), &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: "tenant"},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"", "batch"}, Resources: []string{"pods", "jobs"}, Verbs: []string{"create", "get", "patch", "update"}}},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"", "batch", "resource.k8s.io"}, Resources: []string{"pods", "jobs", "resourceclaims"}, Verbs: []string{"create", "get", "patch", "update"}}},
 	}, metav1.CreateOptions{})
 	c.must(err)
 	_, err = admin.RbacV1().RoleBindings(c.namespace).Create(ctx(), &rbacv1.RoleBinding{

@@ -74,6 +74,7 @@ var mayImport = map[string][]string{
 	"kube/journey":   {},
 	"kube/reports":   {"internal/fit", "core", "core/frag", "api/v1alpha1", "kube/tables", "kube/act", "kube/fair", "kube/stats", "kube/translate"},
 	"kube/fair":      {}, // a queue
+	"kube/selector":  {"kube/translate"},
 	"kube/tables":    {"internal/fit", "kube/journey", "kube/queues", "core", "core/cluster", "core/frag", "core/quota", "api/v1alpha1", "kube/exclude", "kube/objects", "kube/owners", "kube/act", "kube/devices", "kube/done", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate", "kube/sharing", "kube/after", "internal/spelling"},
 	"kube/objects":   {"core", "api/v1alpha1", "kube/act", "kube/devices", "kube/health", "kube/prefer", "kube/sharing", "kube/translate"},
 	"kube/prefer":    {"core", "core/cluster", "kube/translate"},
@@ -91,8 +92,8 @@ var mayImport = map[string][]string{
 	"kube/owners":    {"core", "api/v1alpha1", "kube/translate", "kube/keys"},
 	"kube/translate": {"core", "core/cluster", "api/", "kube/keys", "kube/sharing"},
 	"kube/exclude":   {"core", "core/cluster", "api/v1alpha1", "internal/spelling"},
-	"kube/keys":      {"api/v1alpha1", "internal/spelling"},                                      // a table, and nothing that reads objects
-	"kube/devices":   {"core", "core/cluster", "api/v1alpha1", "kube/translate", "kube/sharing"}, // this and those below are indexes: they know nothing about the tables that ask them
+	"kube/keys":      {"api/v1alpha1", "internal/spelling"},                                                                                    // a table, and nothing that reads objects
+	"kube/devices":   {"internal/fit", "core", "core/cluster", "api/v1alpha1", "kube/fair", "kube/selector", "kube/translate", "kube/sharing"}, // this and those below are indexes: they know nothing about the tables that ask them
 	"kube/lost":      {"core"},
 	"kube/queues":    {"core", "api/v1alpha1", "kube/settings"},
 	"kube/done":      {"kube/translate"},

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/kube/selector"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -123,15 +124,15 @@ func (x *Index) optionsOf(r *translate.ClaimRequest, v *published) []option {
 		if class == nil {
 			continue
 		}
-		q, err := x.askSelector(class, need.Selectors)
-		if err != nil {
-			continue
+		q := x.asked(class, need.Selectors)
+		if q == nil || q.compiled == nil {
+			continue // the class is another by now
 		}
 		o := option{need: need, class: class, count: need.Count}
 		switch a := v.answers[q]; {
-		case a.nics != translate.MatchNone && a.gpus == translate.MatchNone:
-			o.nics = x.nicsOf(class, need, v)
-		case a.gpus != translate.MatchNone && a.nics == translate.MatchNone:
+		case a.nics != selector.None && a.gpus == selector.None:
+			o.nics = q.nicsOf(v)
+		case a.gpus != selector.None && a.nics == selector.None:
 			if o.gpus = a.devices; o.count == 0 { // allocation mode All
 				o.count = bits.OnesCount64(o.gpus)
 			}
@@ -143,15 +144,11 @@ func (x *Index) optionsOf(r *translate.ClaimRequest, v *published) []option {
 	return out
 }
 
-// nicsOf returns the network devices of a node that a need accepts.
-func (x *Index) nicsOf(class *Class, need *translate.DeviceNeed, v *published) []translate.DeviceID {
-	s, err := translate.CompileSelector(slices.Concat(class.selectors, need.Selectors))
-	if err != nil {
-		return nil
-	}
+// nicsOf returns the network devices of a node for which a question holds.
+func (q *question) nicsOf(v *published) []translate.DeviceID {
 	var out []translate.DeviceID
 	for i := range v.inventory.NICs {
-		if d := &v.inventory.NICs[i]; s.Holds(d) {
+		if d := &v.inventory.NICs[i]; q.compiled.Holds(d) {
 			out = append(out, d.DeviceID)
 		}
 	}

@@ -8,12 +8,12 @@
 // pseudo labels: a node has the label of a selector with the value "all" where the
 // selector holds for all of its GPUs, and "some" where it holds for some. A selector that holds for
 // single GPUs is a device set of the nodes, which the engine knows by the label. The devices that the engine chooses are written
-// into the claims before the pod is bound.
+// into the claims before the pod is bound. Which selectors a namespace may have compared with all devices has bounds (asking.go).
 //
 // [Index] observes slices, classes, taint rules, claims and nodes, each as it is now, and
 // which pods refer to which claims. It answers what a pod needs ([Index.Resolve]), what a
 // node has ([Index.Describe], [Index.Unusable]), and how to distribute the chosen devices
-// to claims ([Index.Grant]). All of them return what they changed ([Change]). The index
+// to claims ([Index.Grant]). [Index.Work] goes on with what takes longer than a pass may. All of them return what they changed ([Change]). The index
 // knows nothing about jobs or the engine, and does no I/O.
 package devices
 
@@ -33,6 +33,8 @@ const (
 	ReasonClaimPending = "ResourceClaimPending"
 	// ReasonMisconfigured: its author must change something.
 	ReasonMisconfigured = "Misconfigured"
+	// ReasonTooComplex: its selectors cost too much, or its namespace has too many.
+	ReasonTooComplex = "TooComplex"
 )
 
 // Change is what an observation or a question changed. All lists are in ascending order.
@@ -67,18 +69,16 @@ type Index struct {
 	published map[string]*published // by node
 	pools     map[poolID]string     // their nodes
 	held      map[translate.DeviceID]*claim
-	questions map[string]*question
 	// inFlight has the claimed devices of pods that were deleted while they were being
 	// bound.
 	inFlight map[types.UID][]translate.DeviceID
 	// any is set if there was a node with GPUs published through DRA: pods that request
 	// GPUs as the resource are kept off such nodes.
 	any bool
-	// stuck has the pods that wait for devices; moved is set if devices have changed
-	// since these pods were resolved.
-	moved bool
+	// stuck has the pods that wait for devices.
 	stuck map[types.UID]bool
 
+	inquiries
 	plugins plugins
 	changes changes
 }
@@ -88,8 +88,8 @@ func New() *Index {
 	return &Index{
 		claims: map[types.NamespacedName]*claim{}, classes: map[string]*Class{}, rules: map[string]*translate.TaintRule{},
 		published: map[string]*published{}, pools: map[poolID]string{}, held: map[translate.DeviceID]*claim{},
-		questions: map[string]*question{}, inFlight: map[types.UID][]translate.DeviceID{}, stuck: map[types.UID]bool{},
-		plugins: newPlugins(), changes: newChanges(),
+		inFlight: map[types.UID][]translate.DeviceID{}, stuck: map[types.UID]bool{},
+		inquiries: newInquiries(), plugins: newPlugins(), changes: newChanges(),
 	}
 }
 
@@ -264,21 +264,24 @@ func (x *Index) Review(namespace string, refs []ClaimRef) Change {
 }
 
 // ForgetPod records that a pod is gone, beside [Index.Unrefer].
-func (x *Index) ForgetPod(pod types.UID) {
+func (x *Index) ForgetPod(pod types.UID, namespace string) {
 	delete(x.plugins.pods, pod)
 	delete(x.stuck, pod)
+	x.use(pod, namespace, nil)
+	x.admit(pod, namespace)
 }
 
 // Again returns the pods to resolve again because of what was observed since the last
 // call, and whether all pods that request GPUs as a resource must be.
 func (x *Index) Again() (c Change, byResource bool) {
-	if x.moved {
-		x.moved = false
-		for uid := range x.stuck {
-			x.changes.pods[uid] = true
+	for q := range x.moved {
+		for uid := range q.users {
+			if x.stuck[uid] {
+				x.changes.pods[uid] = true
+			}
 		}
-		clear(x.stuck)
 	}
+	clear(x.moved)
 	if x.plugins.memoryChanged() {
 		for uid := range x.plugins.pods {
 			x.changes.pods[uid] = true
@@ -323,6 +326,13 @@ func (x *Index) classesChanged() Change {
 		return a.Name == b.Name && slices.Equal(a.selectors, b.selectors)
 	})
 	x.resources = resources
+	clear(x.byClass)
+	for _, o := range x.classes {
+		x.byClass[selectorKey(o.selectors)] = true
+	}
+	for _, q := range slices.Collect(maps.Values(x.questions)) {
+		x.forget(q)
+	}
 	if x.any && !same {
 		x.changes.rebuild = true // it changes all requests for the resource
 	}

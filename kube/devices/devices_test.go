@@ -55,6 +55,7 @@ func slice(node, driver string, n int) *translate.Slice {
 			d.Attributes["dra.net/rdma"] = resourceapi.DeviceAttribute{BoolValue: ptr.To(true)}
 		} else {
 			d.Attributes["type"] = resourceapi.DeviceAttribute{StringValue: ptr.To("gpu")}
+			d.Attributes["uuid"] = resourceapi.DeviceAttribute{StringValue: ptr.To(fmt.Sprint(node, "-", i))}
 			d.Attributes["index"] = resourceapi.DeviceAttribute{IntValue: ptr.To(int64(i))}
 		}
 		s.Spec.Devices = append(s.Spec.Devices, d)
@@ -409,7 +410,7 @@ func TestMemory(t *testing.T) {
 	check(placed, 125)
 	placed.Held = 500 // it was bound with more
 	check(placed, 500)
-	w.ForgetPod("p")
+	w.ForgetPod("p", "")
 	w.ForgetNode("a")
 	if c, _ := w.Again(); len(c.Pods) != 0 || len(w.plugins.pods) != 0 {
 		t.Errorf("%v are to be resolved again, of which none is there", c.Pods)

@@ -217,7 +217,7 @@ func (x *Index) byResource(p *Pod) *Needs {
 		plain = append(plain, core.Requirement{Key: gpusLabel, Op: cluster.DoesNotExist})
 	}
 	if class := x.resources[p.Resource]; x.any && class != nil && p.Resource != "" && class.wrong == "" {
-		if q, err := x.askSelector(class, nil); err == nil {
+		if q := x.ofClass(class); q.wrong == "" {
 			translate.AddAlternatives(&n.Request, [][]core.Requirement{plain, {{Key: q.label, Op: cluster.In, Values: []string{"all"}}}})
 			return n
 		}

@@ -2,7 +2,6 @@ package devices
 
 import (
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"math/bits"
 	"slices"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/kube/selector"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -29,28 +29,6 @@ const (
 	countSuffix = "-gpus"
 )
 
-// question is a question about the devices of every node.
-type question struct {
-	label  string
-	answer func(*translate.Inventory) answer
-	// gpus, nics and parts count the nodes where it holds for some or all GPUs, network devices and partitions; sizes those
-	// where it holds for GPUs, by for how many; all and allNICs those where it holds for all.
-	gpus, nics, parts, all, allNICs int
-	sizes                           map[int]int
-	// single says that there was a node where it holds for some GPUs and not for all: requests name its
-	// device set then, and nodes say which GPUs are in it.
-	single bool
-}
-
-// answer says for how many of a node's GPUs, network devices and partitions something holds, and for which GPUs.
-type answer struct {
-	gpus, nics, parts translate.Match
-	devices           uint64
-}
-
-// matches are the values of matchLabel.
-var matches = [...]string{translate.MatchNone: "", translate.MatchSome: "some", translate.MatchAll: "all"}
-
 // published is what DRA drivers say of a node.
 type published struct {
 	slices map[string]*translate.Slice
@@ -58,7 +36,9 @@ type published struct {
 	// replaced, or gone.
 	inventory *translate.Inventory
 	stale     bool
-	answers   map[*question]answer
+	// answers has what holds for some of its devices, most is how many there have been.
+	answers map[*question]answer
+	most    int
 }
 
 // poolID names a pool of devices.
@@ -97,7 +77,7 @@ func (x *Index) forgetSlice(o *translate.Slice) {
 	}
 	delete(p.slices, o.Name)
 	if len(p.slices) == 0 && x.plugins.nodes[o.Node] == nil {
-		x.retract(p)
+		x.retract(o.Node, p)
 		delete(x.published, o.Node)
 		return
 	}
@@ -131,126 +111,13 @@ func (x *Index) takeStock(name string, p *published) {
 		p.stale = true
 	}
 	if !p.stale || p.inventory == nil && len(v.GPUs) <= cluster.MaxGPUs {
-		x.retract(p)
 		p.inventory = v
-		for _, q := range x.questions {
-			if was := q.single; q.put(p) && !was {
-				x.singled(q)
-			}
-		}
-		x.moved = true
+		x.askAgain(name, p)
 	}
 	x.changes.node(name)
 	if len(v.GPUs) > 0 && !x.any {
 		x.any = true
 		x.changes.rebuild = true
-	}
-}
-
-// put answers a question for a node. It returns whether it has held for single GPUs of a node.
-func (q *question) put(p *published) (single bool) {
-	a := q.answer(p.inventory)
-	p.answers[q] = a
-	q.count(a, 1)
-	q.single = q.single || a.gpus == translate.MatchSome
-	return q.single
-}
-
-// singled records that a question holds for single GPUs of a node, for the first time: requests are resolved
-// again, and nodes described again.
-func (x *Index) singled(q *question) {
-	for _, c := range x.claims {
-		x.changes.users(c)
-	}
-	for name, p := range x.published {
-		if p.answers[q].gpus != translate.MatchNone {
-			x.changes.node(name)
-		}
-	}
-}
-
-// retract removes the answers of a node.
-func (x *Index) retract(p *published) {
-	for q, a := range p.answers {
-		q.count(a, -1)
-	}
-	clear(p.answers)
-}
-
-func (q *question) count(a answer, by int) {
-	if a.gpus != translate.MatchNone {
-		q.gpus += by
-		n := bits.OnesCount64(a.devices)
-		if q.sizes[n] += by; q.sizes[n] == 0 {
-			delete(q.sizes, n)
-		}
-	}
-	if a.nics != translate.MatchNone {
-		q.nics += by
-	}
-	if a.nics == translate.MatchAll {
-		q.allNICs += by
-	}
-	if a.parts != translate.MatchNone {
-		q.parts += by
-	}
-	if a.gpus == translate.MatchAll {
-		q.all += by
-	}
-}
-
-// ask returns the question of a key, which every node has answered.
-func (x *Index) ask(key string, answer func(*translate.Inventory) answer) *question {
-	q := x.questions[key]
-	if q != nil {
-		return q
-	}
-	h := fnv.New64a()
-	h.Write([]byte(key))
-	q = &question{label: matchLabel + strconv.FormatUint(h.Sum64(), 36), answer: answer, sizes: map[int]int{}}
-	x.questions[key] = q
-	for name, p := range x.published {
-		if p.inventory != nil {
-			q.put(p)
-			x.changes.node(name)
-		}
-	}
-	return q
-}
-
-// askSelector asks on how many nodes the devices are as a class and selectors
-// say.
-func (x *Index) askSelector(class *Class, selectors []string) (*question, error) {
-	all := slices.Concat(class.selectors, selectors)
-	key := strings.Join(all, "\x00")
-	if q := x.questions[key]; q != nil {
-		return q, nil
-	}
-	s, err := translate.CompileSelector(all)
-	if err != nil {
-		return nil, err
-	}
-	return x.ask(key, func(v *translate.Inventory) answer {
-		a := answer{nics: s.Match(v.NICs), parts: s.Match(v.Parts)}
-		a.hold(v, func(i int) bool { return s.Holds(&v.GPUs[i]) })
-		return a
-	}), nil
-}
-
-// hold fills in for which GPUs of a node something holds.
-func (a *answer) hold(v *translate.Inventory, holds func(i int) bool) {
-	for i := range v.GPUs[:min(len(v.GPUs), cluster.MaxGPUs)] {
-		if v.GPUs[i].Name != "" && holds(i) {
-			a.devices |= 1 << i
-		}
-	}
-	switch bits.OnesCount64(a.devices) {
-	case 0:
-		a.gpus = translate.MatchNone
-	case v.Count():
-		a.gpus = translate.MatchAll
-	default:
-		a.gpus = translate.MatchSome
 	}
 }
 
@@ -275,14 +142,14 @@ func (x *Index) Describe(n *core.Node) {
 		n.Labels[nicsLabel] = "paired"
 	}
 	for q, a := range p.answers {
-		if a.gpus != translate.MatchNone {
+		if a.gpus != selector.None {
 			n.Labels[q.label] = matches[a.gpus]
 			if q.single {
 				n.Labels[q.label+countSuffix] = strconv.Itoa(bits.OnesCount64(a.devices))
 				n.Sets = append(n.Sets, core.DeviceSet{Name: q.label, Devices: a.devices})
 			}
 		}
-		if a.nics != translate.MatchNone {
+		if a.nics != selector.None {
 			n.Labels[q.label+"-nics"] = matches[a.nics]
 		}
 	}

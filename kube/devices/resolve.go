@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/kube/selector"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -86,6 +87,7 @@ type resolution struct {
 	out  *Needs
 	// gpus and nics are how many devices the claims ask for that the pod carries.
 	gpus, nics int
+	inquiry    *inquiry
 	singles
 }
 
@@ -103,11 +105,13 @@ func (r *resolution) stop(reason, format string, args ...any) {
 // The first pod that is resolved with a claim carries the claim's devices: for the engine
 // they belong to this pod.
 func (x *Index) Resolve(p *Pod, find func(types.UID) (State, bool)) (*Needs, Change) {
-	n := x.resolve(p, find)
+	a := &inquiry{questions: map[*question]bool{}}
+	n := x.resolve(p, find, a)
+	x.settle(p, a)
 	return n, x.changes.take()
 }
 
-func (x *Index) resolve(p *Pod, find func(types.UID) (State, bool)) *Needs {
+func (x *Index) resolve(p *Pod, find func(types.UID) (State, bool), a *inquiry) *Needs {
 	// 1. Without claims, only the memory or the kind of its GPUs says more than the pod does.
 	if p.Memory > 0 {
 		return x.byMemory(p)
@@ -120,7 +124,7 @@ func (x *Index) resolve(p *Pod, find func(types.UID) (State, bool)) *Needs {
 	}
 
 	// 2. What its claims need, one by one. Then their sum must be possible on one node.
-	r := &resolution{Index: x, pod: p, find: find, out: &Needs{Request: withOwnSelector(p.Request)}}
+	r := &resolution{Index: x, pod: p, find: find, out: &Needs{Request: withOwnSelector(p.Request)}, inquiry: a}
 	if !x.served {
 		r.stop(ReasonMisconfigured, "the pod has resource claims, but this cluster does not serve %s", resourceapi.SchemeGroupVersion)
 		return r.out
@@ -200,7 +204,7 @@ func (r *resolution) addClaim(need *claimNeed) {
 		if o.spec != nil {
 			// The labels that it was placed by are still asked for; how many devices it
 			// has, the claim says.
-			past := &resolution{Index: r.Index, pod: p, out: &Needs{Request: r.out.Request}}
+			past := &resolution{Index: r.Index, pod: p, out: &Needs{Request: r.out.Request}, inquiry: r.inquiry}
 			past.addRequests(o)
 			past.addNICs()
 			r.out.Request = past.out.Request
@@ -365,7 +369,9 @@ func (r *resolution) addRequest(req *translate.ClaimRequest, fail func(reason, f
 	case len(a.of) == 1 && len(a.any) == 1:
 		set = a.of[0]
 	case single && a.count == 1 && len(a.of) == len(a.any):
-		set = r.either(a.of)
+		if set = r.either(a.of); set == nil || !r.await(set, true, req.Name, fail) {
+			return span{}, false
+		}
 		a.any = [][]core.Requirement{{inSet(set)}}
 	case single:
 		fail(ReasonMisconfigured, "request %s: its selectors match some GPUs of a node but not all; with several alternatives, expected a count of 1", req.Name)
@@ -404,7 +410,7 @@ func (r *resolution) addAlternative(a *alternatives, req *translate.ClaimRequest
 		return false
 	}
 	switch {
-	case q.gpus == 0 && q.nics == 0 && q.parts > 0:
+	case q.gpus == 0 && q.nics == 0 && q.partitions > 0:
 		return refuse("its selectors match partitions of GPUs (MIG), which Muster does not allocate; expected whole GPUs, or a resource of a device plugin in place of the claim, such as nvidia.com/mig-1g.5gb")
 	case q.gpus == 0 && q.nics == 0:
 		fail(ReasonClaimPending, "request %s: no node publishes such a device", need.Name)
@@ -419,7 +425,7 @@ func (r *resolution) addAlternative(a *alternatives, req *translate.ClaimRequest
 		a.nic, a.count = true, need.Count
 		values := []string{"all"}
 		if q.allNICs < q.nics {
-			r.nicsOfSome = append(r.nicsOfSome, nicsOfSome{req.Name, q, need, a.count})
+			r.nicsOfSome = append(r.nicsOfSome, nicsOfSome{req.Name, q, a.count})
 			values = append(values, "some")
 		}
 		a.any = append(a.any, []core.Requirement{{Key: q.label + "-nics", Op: cluster.In, Values: values}})
@@ -459,12 +465,61 @@ func (r *resolution) matching(need *translate.DeviceNeed, fail func(reason, form
 		fail(ReasonMisconfigured, "device class %s: %s", class.Name, class.wrong)
 		return nil
 	}
-	q, err := r.askSelector(class, need.Selectors)
-	if err != nil {
-		fail(ReasonMisconfigured, "request %s: %v", need.Name, err)
+	if n := lengthOf(need.Selectors); n > MaxSelectors {
+		fail(ReasonTooComplex, "request %s: its selectors have %d bytes: expected at most %d", need.Name, n, MaxSelectors)
+		return nil
+	}
+	all, own := selectorsOf(class, need.Selectors), len(need.Selectors) > 0
+	q := r.ask(selectorKey(all), own, func(q *question) { q.selectors = all })
+	if q == nil || !r.await(q, own, need.Name, fail) {
 		return nil
 	}
 	return q
+}
+
+func lengthOf(list []string) (n int) {
+	for _, s := range list {
+		n += len(s)
+	}
+	return n
+}
+
+// ask returns the question of a key, nil if the namespace of the pod has no room for it; of a pod that has a place it always has.
+// own says that the namespace pays. A new question is filled in.
+func (r *resolution) ask(key string, own bool, fill func(*question)) *question {
+	q := r.questions[key]
+	if own && !r.pod.Placed && (r.inquiry.refused || !r.mayAsk(r.pod.Namespace, q, r.inquiry.questions)) {
+		r.inquiry.refused = true
+		r.stop(ReasonTooComplex, "the pods of the namespace have %d different selectors and constraints in their resource claims, or had within the last %d minutes: it waits until some of them are no longer used", MaxQuestions, linger/(60*core.Second))
+		return nil
+	}
+	if q == nil {
+		q = newQuestion(key)
+		q.namespace = r.pod.Namespace
+		fill(q)
+		r.open(q)
+	}
+	r.inquiry.questions[q] = r.inquiry.questions[q] || own
+	return q
+}
+
+// await reports whether nodes have answered a question; if not, it says why a request cannot be placed. For a pod that has a
+// place, the answer of its node is enough.
+func (r *resolution) await(q *question, own bool, request string, fail func(reason, format string, args ...any)) bool {
+	if !r.answered(q, own) {
+		if !r.pod.Placed {
+			fail(ReasonClaimPending, "request %s: it is being compared with the devices of the nodes", request)
+			return false
+		}
+		if p := r.published[r.pod.Node]; p != nil && p.inventory != nil {
+			r.Index.askNode(q, r.pod.Node, p)
+		}
+	}
+	if q.wrong != "" {
+		fail(q.reason, "request %s: %s", request, q.wrong)
+		return false
+	}
+	return true
 }
 
 // addConstraint adds a constraint over the devices of some requests; false when no node
@@ -486,12 +541,18 @@ func (r *resolution) addConstraint(k *translate.Constraint, requests []translate
 		sum.gpus, sum.nics = sum.gpus+s.gpus, sum.nics+s.nics
 	}
 	aligned := sum.gpus == 1 && sum.nics == 1 && sum.firstGPU == sum.firstNIC
-	q := r.ask(fmt.Sprintf("constraint\x00%s\x00%d\x00%d\x00%t", k.Key(), sum.gpus, sum.nics, aligned), func(v *translate.Inventory) answer {
-		if v.Count() > 0 && k.Holds(v, sum.gpus, sum.nics, aligned) {
-			return answer{gpus: translate.MatchAll}
+	key := fmt.Sprintf("constraint\x00%s\x00%d\x00%d\x00%t", k.Key(), sum.gpus, sum.nics, aligned)
+	q := r.ask(key, true, func(q *question) {
+		q.answers = func(v *translate.Inventory) answer {
+			if v.Count() > 0 && k.Holds(v, sum.gpus, sum.nics, aligned) {
+				return answer{gpus: selector.All}
+			}
+			return answer{}
 		}
-		return answer{}
 	})
+	if q == nil || !r.await(q, true, k.Attribute, fail) {
+		return false
+	}
 	if q.all == 0 {
 		fail(ReasonMisconfigured, "the constraint on %s is not supported: on no node does it hold for all devices that can be chosen", k.Attribute)
 		return false

@@ -23,7 +23,6 @@ type singles struct {
 type nicsOfSome struct {
 	name  string
 	nics  *question
-	need  *translate.DeviceNeed
 	count int
 }
 
@@ -55,16 +54,14 @@ func (r *resolution) from(q *question, count int) {
 // for all of them at once.
 func (r *resolution) addNICs() {
 	for _, s := range r.nicsOfSome {
-		class := r.classes[s.need.Class]
-		if r.nicRequests != 1 || r.gpuRequests != 1 || r.lastGPUs == nil || class == nil {
+		if r.nicRequests != 1 || r.gpuRequests != 1 || r.lastGPUs == nil {
 			r.stop(ReasonMisconfigured, "request %s: its selectors match some network devices of a node but not all; expected it beside one request for GPUs and no other for network devices, or selectors that choose nodes", s.name)
 			return
 		}
-		selector, err := translate.CompileSelector(slices.Concat(class.selectors, s.need.Selectors))
-		if err != nil {
-			return // it was compiled before
+		both := r.beside(r.lastGPUs, s.nics)
+		if both == nil || !r.await(both, true, s.name, r.stop) {
+			return
 		}
-		both := r.beside(r.lastGPUs, s.nics, selector)
 		if both.gpus == 0 {
 			r.stop(ReasonMisconfigured, "request %s: on no node is such a network device the nearest to a GPU that the pod requests", s.name)
 			return
@@ -80,30 +77,37 @@ func (r *resolution) addNICs() {
 	}
 }
 
-// either returns the question whether one of several holds.
-func (x *Index) either(of []*question) *question {
+// either returns the question whether one of several holds, nil if it may not be asked.
+func (r *resolution) either(of []*question) *question {
 	key := "either"
 	for _, q := range of {
 		key += "\x00" + q.label
 	}
-	return x.ask(key, func(v *translate.Inventory) (a answer) {
-		held := uint64(0)
-		for _, q := range of {
-			held |= q.answer(v).devices
+	return r.ask(key, true, func(q *question) {
+		q.parts = of
+		q.answers = func(v *translate.Inventory) (a answer) {
+			held := uint64(0)
+			for _, q := range of {
+				held |= q.answers(v).devices
+			}
+			a.hold(v, func(i int) bool { return held>>i&1 == 1 })
+			return a
 		}
-		a.hold(v, func(i int) bool { return held>>i&1 == 1 })
-		return a
 	})
 }
 
-// beside returns the question for which GPUs the first one holds, and a selector for their network devices.
-func (x *Index) beside(gpus, nics *question, selector *translate.Selector) *question {
-	return x.ask("beside\x00"+gpus.label+"\x00"+nics.label, func(v *translate.Inventory) (a answer) {
-		of := gpus.answer(v).devices
-		a.hold(v, func(i int) bool {
-			nic := v.Layout[i].NIC
-			return of>>i&1 == 1 && nic >= 0 && selector.Holds(&v.NICs[nic])
-		})
-		return a
+// beside returns the question for which GPUs the first one holds, and the selectors of the second one for their network devices; nil
+// if it may not be asked.
+func (r *resolution) beside(gpus, nics *question) *question {
+	return r.ask("beside\x00"+gpus.label+"\x00"+nics.label, true, func(q *question) {
+		q.parts = []*question{gpus, nics}
+		q.answers = func(v *translate.Inventory) (a answer) {
+			of := gpus.answers(v).devices
+			a.hold(v, func(i int) bool {
+				nic := v.Layout[i].NIC
+				return of>>i&1 == 1 && nic >= 0 && nics.compiled.Holds(&v.NICs[nic])
+			})
+			return a
+		}
 	})
 }

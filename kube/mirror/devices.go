@@ -84,6 +84,13 @@ func (m *driver) reconsider(p *tables.Pod) {
 	}
 }
 
+// askDevices has the index of devices go on with what takes longer than a pass may.
+func (m *driver) askDevices() {
+	changed, again := m.Devices.Work(m.Now)
+	m.devicesChanged(changed)
+	m.acts.Wake = min(m.acts.Wake, again)
+}
+
 // recheck marks the pods for which devices, resources or models have appeared or
 // disappeared, so that they are checked again.
 func (m *driver) recheck() {

@@ -119,6 +119,7 @@ func (m *driver) decide(now core.Time) *tables.Acts {
 	// decides.
 	m.provided()
 	m.openArrived()
+	m.askDevices()
 	m.Settle()
 	m.sweepLost()
 	m.sweepDraining()

@@ -233,7 +233,7 @@ func (m *driver) podOver(p *tables.Pod) {
 	if p.DoubleOf != nil {
 		m.failMove(p.DoubleOf)
 	}
-	m.Devices.ForgetPod(p.Object.UID)
+	m.Devices.ForgetPod(p.Object.UID, p.Object.Namespace)
 	if p.InFlight {
 		// The binding may still write claims. Their devices are free when it is answered (bound),
 		// not when the pod goes.

@@ -1,15 +1,21 @@
-package translate
+// Package selector evaluates conditions in CEL on the devices that DRA drivers publish, within bounds.
+package selector
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/google/cel-go/common/ast"
 	celops "github.com/google/cel-go/common/operators"
 	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/interpreter"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/utils/ptr"
+
+	"github.com/muster-sched/muster/kube/translate"
 )
 
 // Selector is conditions on a device that must all hold, in CEL. Most devices of a
@@ -22,6 +28,33 @@ type Selector struct {
 	asks    []ask
 	known   bool
 	answers map[string]bool
+	// spent is what evaluations have cost since it was asked for, dear the expression that cost too much, if one did.
+	spent int64
+	dear  string
+}
+
+const (
+	// MaxCost is the most that a condition may cost on a device, in units of CEL, where one takes about 0.1 µs. Few cost more
+	// than 100. Kubernetes allows a hundred times as much, and looks at fewer devices.
+	MaxCost = 10_000
+	// evaluation is what an evaluation costs besides, for the device is converted; lookup what it costs to find an answer that was kept.
+	evaluation, lookup = 100, 6
+	maxAnswers         = 1 << 8 // kept by a selector
+)
+
+// Spent returns what evaluations have cost since the last call, in units of CEL.
+func (s *Selector) Spent() int64 {
+	n := s.spent
+	s.spent = 0
+	return n
+}
+
+// Dear says which condition has cost more than allowed; "" for none. Such a selector holds for no device.
+func (s *Selector) Dear() string {
+	if s.dear == "" {
+		return ""
+	}
+	return fmt.Sprintf("selector %.200q costs more than %d units of CEL on a device", s.dear, MaxCost)
 }
 
 // ask is one attribute or, with capacity, one capacity.
@@ -30,12 +63,12 @@ type ask struct {
 	capacity bool
 }
 
-// CompileSelector reads conditions. An error quotes the one that is wrong.
-func CompileSelector(expressions []string) (*Selector, error) {
+// Compile reads conditions. An error quotes the one that is wrong.
+func Compile(expressions []string) (*Selector, error) {
 	s := &Selector{known: true, answers: map[string]bool{}}
 	compiler := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true})
 	for _, e := range expressions {
-		p := compiler.CompileCELExpression(e, cel.Options{DisableCostEstimation: true})
+		p := compiler.CompileCELExpression(e, cel.Options{DisableCostEstimation: true, CostLimit: ptr.To[uint64](MaxCost)})
 		if p.Error != nil {
 			return nil, fmt.Errorf("selector %q: %s", e, p.Error.Detail)
 		}
@@ -113,7 +146,8 @@ func member(e ast.NavigableExpr) (name string, parent ast.NavigableExpr, ok bool
 
 // Holds reports whether the conditions hold for a device. One that cannot be
 // answered, as it asks for an attribute that is not there, does not hold.
-func (s *Selector) Holds(d *Device) bool {
+func (s *Selector) Holds(d *translate.Device) bool {
+	s.spent += lookup
 	key, ok := s.key(d)
 	if ok {
 		if answer, ok := s.answers[key]; ok {
@@ -121,14 +155,14 @@ func (s *Selector) Holds(d *Device) bool {
 		}
 	}
 	answer := s.evaluate(d)
-	if ok && len(s.answers) < 1<<12 {
+	if ok && len(s.answers) < maxAnswers {
 		s.answers[key] = answer
 	}
 	return answer
 }
 
 // key is what the conditions ask for of a device; false when that is not known.
-func (s *Selector) key(d *Device) (string, bool) {
+func (s *Selector) key(d *translate.Device) (string, bool) {
 	if !s.known {
 		return "", false
 	}
@@ -137,16 +171,16 @@ func (s *Selector) key(d *Device) (string, bool) {
 	for _, a := range s.asks {
 		b.WriteByte(0)
 		if !a.capacity {
-			value, there, text := d.qualified(a.name)
+			value, there, text := d.Qualified(a.name)
 			if there && !text {
 				return "", false
 			}
 			b.WriteString(value)
 			continue
 		}
-		c, ok := d.capacity[resourceapi.QualifiedName(a.name)]
+		c, ok := d.Capacity[resourceapi.QualifiedName(a.name)]
 		if domain, id, cut := strings.Cut(a.name, "/"); !ok && cut && domain == d.Driver {
-			c, ok = d.capacity[resourceapi.QualifiedName(id)]
+			c, ok = d.Capacity[resourceapi.QualifiedName(id)]
 		}
 		if ok {
 			b.WriteString(c.Value.String())
@@ -155,12 +189,55 @@ func (s *Selector) key(d *Device) (string, bool) {
 	return b.String(), true
 }
 
-func (s *Selector) evaluate(d *Device) bool {
-	in := cel.Device{Driver: d.Driver, Attributes: d.attributes, Capacity: d.capacity}
+func (s *Selector) evaluate(d *translate.Device) bool {
+	in := cel.Device{Driver: d.Driver, Attributes: d.Attributes, Capacity: d.Capacity}
 	for i := range s.programs {
-		if ok, _, err := s.programs[i].DeviceMatches(context.Background(), in); err != nil || !ok {
+		if s.dear != "" {
+			return false
+		}
+		ok, cost, err := s.programs[i].DeviceMatches(context.Background(), in)
+		s.spent += evaluation
+		if units := cost.ActualCost(); units != nil {
+			s.spent += int64(*units)
+		}
+		if stop := (interpreter.EvalCancelledError{}); errors.As(err, &stop) && stop.Cause == interpreter.CostLimitExceeded {
+			s.dear = s.programs[i].Expression
+		}
+		if err != nil || !ok {
 			return false
 		}
 	}
 	return true
+}
+
+// Match returns for how many of some devices a selector holds.
+type Match uint8
+
+// A selector holds for none, some or all of a node's devices.
+const (
+	None Match = iota
+	Some
+	All
+)
+
+// Match asks a selector about devices; places without a device do not count.
+func (s *Selector) Match(devices []translate.Device) Match {
+	yes, no := false, false
+	for i := range devices {
+		if devices[i].Name == "" {
+			continue
+		}
+		if s.Holds(&devices[i]) {
+			yes = true
+		} else {
+			no = true
+		}
+	}
+	switch {
+	case yes && no:
+		return Some
+	case yes:
+		return All
+	}
+	return None
 }

@@ -30,9 +30,9 @@ const (
 	ReasonPriorityClassForbidden = "PriorityClassForbidden"
 	// ReasonMisconfigured: a label, annotation or field is not as expected.
 	ReasonMisconfigured = devices.ReasonMisconfigured
-	// ReasonTooComplex: a pod has too many terms, labels or the like, or the job has pods of
-	// too many kinds.
-	ReasonTooComplex = "TooComplex"
+	// ReasonTooComplex: a pod has too many terms, labels or the like, the job has pods of
+	// too many kinds, or the namespace has too many different selectors in its claims.
+	ReasonTooComplex = devices.ReasonTooComplex
 	// ReasonGangUnknown: the object that defines the size of the gang cannot be read.
 	ReasonGangUnknown = "GangUnknown"
 	// ReasonDependency: jobs after which the job starts have not ended; ReasonDependencyNever: they

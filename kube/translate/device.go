@@ -37,8 +37,8 @@ type DeviceID struct{ Driver, Pool, Name string }
 // Device is a device as its driver publishes it.
 type Device struct {
 	DeviceID
-	attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
-	capacity   map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
+	Attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+	Capacity   map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
 	// Tainted says that a taint keeps claims off it.
 	Tainted bool
 	// Counters are the sets of counters of its pool that it takes from: devices
@@ -71,7 +71,7 @@ func SliceOf(s *resourceapi.ResourceSlice) *Slice {
 		d := &s.Spec.Devices[i]
 		out := Device{
 			DeviceID:   DeviceID{Driver: o.Driver, Pool: o.Pool, Name: d.Name},
-			attributes: d.Attributes, capacity: d.Capacity,
+			Attributes: d.Attributes, Capacity: d.Capacity,
 			unfit: ptr.Deref(d.AllowMultipleAllocations, false) || len(d.BindingConditions) > 0,
 		}
 		for j := range d.Taints {
@@ -88,11 +88,11 @@ func SliceOf(s *resourceapi.ResourceSlice) *Slice {
 // attribute returns the first of the attributes that the device has.
 func (d *Device) attribute(names []resourceapi.QualifiedName) (resourceapi.DeviceAttribute, bool) {
 	for _, n := range names {
-		if a, ok := d.attributes[n]; ok {
+		if a, ok := d.Attributes[n]; ok {
 			return a, true
 		}
 		if !strings.Contains(string(n), "/") {
-			if a, ok := d.attributes[resourceapi.QualifiedName(d.Driver)+"/"+n]; ok {
+			if a, ok := d.Attributes[resourceapi.QualifiedName(d.Driver)+"/"+n]; ok {
 				return a, true
 			}
 		}
@@ -310,38 +310,6 @@ func (r *TaintRule) Taints(d DeviceID) bool {
 // keepsOff reports whether a taint of the effect keeps claims off a device.
 func keepsOff(e resourceapi.DeviceTaintEffect) bool {
 	return e == resourceapi.DeviceTaintEffectNoSchedule || e == resourceapi.DeviceTaintEffectNoExecute
-}
-
-// Match returns for how many of some devices a selector holds.
-type Match uint8
-
-// A selector holds for none, some or all of a node's devices.
-const (
-	MatchNone Match = iota
-	MatchSome
-	MatchAll
-)
-
-// Match asks a selector about devices; places without a device do not count.
-func (s *Selector) Match(devices []Device) Match {
-	yes, no := false, false
-	for i := range devices {
-		if devices[i].Name == "" {
-			continue
-		}
-		if s.Holds(&devices[i]) {
-			yes = true
-		} else {
-			no = true
-		}
-	}
-	switch {
-	case yes && no:
-		return MatchSome
-	case yes:
-		return MatchAll
-	}
-	return MatchNone
 }
 
 // Count returns how many GPUs there are.

@@ -164,8 +164,8 @@ func (k *Constraint) Holds(v *Inventory, gpus, nics int, aligned bool) bool {
 				if v.Layout[i].NIC < 0 {
 					return false
 				}
-				a, _, ok := g.qualified(k.Attribute)
-				b, _, also := v.NICs[v.Layout[i].NIC].qualified(k.Attribute)
+				a, _, ok := g.Qualified(k.Attribute)
+				b, _, also := v.NICs[v.Layout[i].NIC].Qualified(k.Attribute)
 				if !ok || !also || a != b {
 					return false
 				}
@@ -182,7 +182,7 @@ func (k *Constraint) Holds(v *Inventory, gpus, nics int, aligned bool) bool {
 			if set.count == 0 || set.devices[i].Name == "" {
 				continue
 			}
-			value, _, ok := set.devices[i].qualified(k.Attribute)
+			value, _, ok := set.devices[i].Qualified(k.Attribute)
 			if !ok || k.Distinct && seen[value] {
 				return false
 			}
@@ -192,12 +192,12 @@ func (k *Constraint) Holds(v *Inventory, gpus, nics int, aligned bool) bool {
 	return k.Distinct || len(seen) == 1
 }
 
-// qualified returns the value of the attribute of that whole name as text, which
+// Qualified returns the value of the attribute of that whole name as text, which
 // differs where values do; whether it is there, and is one value.
-func (d *Device) qualified(name string) (value string, there, single bool) {
-	a, ok := d.attributes[resourceapi.QualifiedName(name)]
+func (d *Device) Qualified(name string) (value string, there, single bool) {
+	a, ok := d.Attributes[resourceapi.QualifiedName(name)]
 	if domain, id, cut := strings.Cut(name, "/"); !ok && cut && domain == d.Driver {
-		a, ok = d.attributes[resourceapi.QualifiedName(id)]
+		a, ok = d.Attributes[resourceapi.QualifiedName(id)]
 	}
 	switch {
 	case !ok:
