@@ -21,7 +21,10 @@ import (
 // namespace may. Pods of others start meanwhile, with and without selectors of their own. When the tenant's pods are gone, there is
 // room for others of its own.
 func TestTenantOfManySelectors(t *testing.T) {
-	const many = 1000
+	many := 1000
+	if testing.Short() {
+		many = 250
+	}
 	c := begin(t)
 	c.publishing(gpus(4, "H800"), []string{"a", "b"})
 	tenant := c.tenant()

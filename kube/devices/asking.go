@@ -18,7 +18,7 @@ import (
 //
 //   - A namespace asks at most [MaxQuestions] at a time. A question counts as long as a pod needs it, and [linger] longer: so that no
 //     more are asked by pods that come and go. Further pods wait until there is room, but those that have a place. The
-//     selectors of classes alone are the administrator's, and count for nobody.
+//     selectors of classes alone are the administrator's, and do not count.
 //   - In a pass nodes answer for as long as [perPass] allows, question by question, in which namespaces take turns. A pod waits until all have.
 //   - A selector that costs more than [selector.MaxCost] on a device is refused, and so are selectors of more than [MaxSelectors] bytes.
 
