@@ -91,8 +91,8 @@ func (m *driver) tellNode(n *tables.Node) {
 	want := n.Object.Node
 	want.Domains = translate.Domains(want.Labels, m.Topologies.Levels())
 	// The engine does not know pods of other schedulers, so what they take is subtracted.
-	want.CPUMilli = max(0, want.CPUMilli-n.Others.CPUMilli)
-	want.MemMiB = max(0, want.MemMiB-n.Others.MemMiB)
+	want.CPUMilli = tables.LeftOf(want.CPUMilli, n.Others.CPUMilli)
+	want.MemMiB = tables.LeftOf(want.MemMiB, n.Others.MemMiB)
 	want.Others = translate.Left(translate.AddOthers(want.Others, m.Storage.Attachable(name), 1), n.Others.Others)
 	if want.MaxPods > 0 { // 0 would be no limit
 		want.Cordoned = want.Cordoned || n.Count >= want.MaxPods

@@ -137,6 +137,15 @@ func lastOf(n *Node, to, set uint64, many int) uint64 {
 	return to
 }
 
+// LeftOf returns what is left of an amount of a node. Pods that their authors put on the node may take more in sum
+// than an int64 holds: what they take is negative then.
+func LeftOf(has, taken int64) int64 {
+	if taken < 0 {
+		return 0
+	}
+	return max(0, has-taken)
+}
+
 // Outdated reports whether the engine, which knows the node, must be told what it is now.
 func (n *Node) Outdated(now *core.Node) bool {
 	a := &n.Told

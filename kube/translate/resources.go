@@ -142,11 +142,11 @@ func AddOthers(a, b []core.Amount, by int64) []core.Amount {
 	return sum
 }
 
-// Left returns what of a is left when b is taken, of nothing less than nothing.
+// Left returns what of a is left when b is taken, of nothing less than nothing; b may be more than an int64 holds.
 func Left(a, b []core.Amount) []core.Amount {
-	left := AddOthers(a, b, -1)
-	if slices.ContainsFunc(left, func(o core.Amount) bool { return o.Value < 0 }) {
-		left = slices.DeleteFunc(slices.Clone(left), func(o core.Amount) bool { return o.Value < 0 })
+	left, none := AddOthers(a, b, -1), func(o core.Amount) bool { return o.Value < 0 || o.Value > core.MaxAmount }
+	if slices.ContainsFunc(left, none) {
+		left = slices.DeleteFunc(slices.Clone(left), none)
 	}
 	if len(left) == 0 {
 		return nil
