@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,7 +47,7 @@ func (c *cluster) holdTenants(tenant kubernetes.Interface) {
 		c.Fatalf("%d objects of the policy for tenants; expected it and its binding", n)
 	}
 	known := func() error {
-		_, err := tenant.CoreV1().Pods(c.namespace).Create(ctx(), pod("probe", func(p *v1.Pod) { p.Spec.NodeName = "n" }), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := tenant.CoreV1().Pods(c.namespace).Create(ctx(), pod("probe", note(v1alpha1.GPUsAnnotation, "0")), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}
 	c.until("a tenant may make pods", known)
@@ -71,7 +73,28 @@ func (c *cluster) refused(what string, err error, says string) {
 	}
 }
 
-// By the chart's policy a tenant asks Muster for GPUs, chooses no node for them, and does not
+// limits has the first container of a pod ask for an amount of a resource, by its limits alone.
+func limits(name v1.ResourceName, amount string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		list := v1.ResourceList{name: resource.MustParse(amount)}
+		p.Spec.Containers[0].Resources = v1.ResourceRequirements{Limits: list} // what is requested, too
+	}
+}
+
+// of has another scheduler place a pod.
+func of(scheduler string, options ...func(*v1.Pod)) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.Spec.SchedulerName = scheduler
+		for _, o := range options {
+			o(p)
+		}
+	}
+}
+
+// placed has the author of a pod place it.
+func placed(name string) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.NodeName = name } }
+
+// By the chart's policy a tenant asks Muster for GPUs, in whichever way, chooses no node for them, and does not
 // write what Muster writes, nor does a controller for it. All else it may do, and
 // Muster binds its pods with these very annotations.
 func TestTenantIsHeld(t *testing.T) {
@@ -79,33 +102,63 @@ func TestTenantIsHeld(t *testing.T) {
 	c.node("n")
 	tenant := c.tenant()
 	c.holdTenants(tenant)
-	c.schedule()
+	c.queue("mine", 8)
+	s := c.schedule()
+	const (
+		muster = "needs spec.schedulerName: muster"
+		node   = "spec.nodeName must be empty"
+	)
 	refused := c.refused
 	pods := tenant.CoreV1().Pods(c.namespace)
 	for what, x := range map[string]struct {
 		with func(*v1.Pod)
 		says string
 	}{
-		"GPUs of another scheduler": {func(p *v1.Pod) { p.Spec.SchedulerName = "default-scheduler"; asks(1)(p) }, "needs spec.schedulerName: muster"},
-		"GPUs of no scheduler":      {func(p *v1.Pod) { p.Spec.SchedulerName = ""; asks(1)(p) }, "needs spec.schedulerName: muster"},
-		"a node for GPUs":           {func(p *v1.Pod) { p.Spec.NodeName = "n"; asks(1)(p) }, "spec.nodeName must be empty"},
-		"a node":                    {func(p *v1.Pod) { p.Spec.NodeName = "n" }, "spec.nodeName must be empty"},
-		"its GPUs":                  {note(v1alpha1.GPUsAnnotation, "0"), "only Muster writes"},
-		"its share":                 {note(v1alpha1.ShareAnnotation, "1"), "only Muster writes"},
-		"that it moves":             {note(v1alpha1.MovingAnnotation, "x"), "only Muster writes"},
-		"that it was suspended":     {note(v1alpha1.SuspendedAnnotation, "x"), "only Muster writes"},
+		"GPUs of another scheduler": {of("default-scheduler", asks(1)), muster},
+		"GPUs of no scheduler":      {of("", asks(1)), muster},
+		"GPUs by limits alone":      {of("another", limits(v1alpha1.GPUResource, "1")), muster},
+		"GPUs of AMD":               {of("another", limits("amd.com/gpu", "1")), muster},
+		"an Ascend":                 {of("another", limits("huawei.com/Ascend910", "1")), muster},
+		"a part of a GPU":           {of("another", limits("nvidia.com/mig-1g.5gb", "1")), muster},
+		"GPUs of a device class":    {of("another", limits("deviceclass.resource.kubernetes.io/gpu.nvidia.com", "1")), muster},
+		"GPUs by a claim":           {of("another", asks(0), byClaim("mine")), muster},
+		"GPUs by a template":        {of("another", asks(0), byTemplate("mine")), muster},
+		"GPUs at first": {of("another", func(p *v1.Pod) {
+			first := p.Spec.Containers[0]
+			first.Name = "first"
+			asks(0)(p)
+			p.Spec.InitContainers = []v1.Container{first}
+		}), muster},
+		"a node for GPUs":       {placed("n"), node},
+		"a node for CPUs":       {func(p *v1.Pod) { placed("n")(p); asks(0)(p) }, node},
+		"its GPUs":              {note(v1alpha1.GPUsAnnotation, "0"), "only Muster writes"},
+		"its share":             {note(v1alpha1.ShareAnnotation, "1"), "only Muster writes"},
+		"that it moves":         {note(v1alpha1.MovingAnnotation, "x"), "only Muster writes"},
+		"that it was suspended": {note(v1alpha1.SuspendedAnnotation, "x"), "only Muster writes"},
 	} {
 		_, err := pods.Create(ctx(), pod("p", x.with), metav1.CreateOptions{})
 		refused(what, err, x.says)
 	}
-	c.createAs(tenant, pod("a", asks(2)), pod("other", asks(0), func(p *v1.Pod) { p.Spec.SchedulerName = "another" }))
+	c.createAs(tenant, pod("waits", asks(9), in("mine")))
+	c.patchAs(tenant, "waits", `{"labels": {"muster.sh/queue": "theirs"}}`) // as it has no node
+	c.createAs(tenant, pod("a", asks(2), in("mine")), pod("other", asks(0), func(p *v1.Pod) { p.Spec.SchedulerName = "another" }))
 	c.bound("a")
 	gpus := c.get("a").Annotations[v1alpha1.GPUsAnnotation]
 	for _, value := range []string{`"7"`, "null"} {
 		_, err := pods.Patch(ctx(), "a", types.MergePatchType, fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %s}}}`, v1alpha1.GPUsAnnotation, value), metav1.PatchOptions{})
 		refused("GPUs are edited", err, "only Muster writes")
 	}
-	c.patchAs(tenant, "a", `{"annotations": {"example.com/note": "x"}, "labels": {"app": "x"}}`)
+	c.patchAs(tenant, "a", `{"annotations": {"example.com/note": "x"}, "labels": {"app": "x", "queue": "x"}}`)
+	// Also while no scheduler runs, which would notice it.
+	s.stop()
+	for _, key := range []string{v1alpha1.QueueLabel, "kai.scheduler/queue", v1alpha1.UserAnnotation, "applicationId"} {
+		for _, in := range []string{"labels", "annotations"} {
+			_, err := pods.Patch(ctx(), "a", types.MergePatchType, fmt.Appendf(nil, `{"metadata": {%q: {%q: "theirs"}}}`, in, key), metav1.PatchOptions{})
+			refused(key+" among "+in, err, "stays in its queue")
+		}
+	}
+	_, err := pods.Patch(ctx(), "a", types.MergePatchType, []byte(`{"metadata": {"labels": {"muster.sh/queue": null}}}`), metav1.PatchOptions{})
+	refused("the queue is taken away", err, "stays in its queue")
 	if now := c.get("a").Annotations[v1alpha1.GPUsAnnotation]; now != gpus || gpus == "" {
 		t.Errorf("the pod has GPUs %q, and had %q", now, gpus)
 	}
@@ -128,9 +181,27 @@ func TestSchedulerIsHeld(t *testing.T) {
 	c.must(err)
 	c.schedulerMayPatchNodes()
 	first := func(p *v1.Pod) { p.Spec.InitContainers = []v1.Container{{Name: "first", Image: "example.com/first"}} }
-	c.create(pod("a", note("example.com/note", "x"), first), pod("other", asks(0), func(p *v1.Pod) { p.Spec.SchedulerName = "another" }))
-	patch := func(name, p string) error {
-		_, err := own.CoreV1().Pods(c.namespace).Patch(ctx(), name, types.StrategicMergePatchType, []byte(p), metav1.PatchOptions{})
+	c.create(pod("a", note("example.com/note", "x"), first), pod("other", asks(0), asksCPU("2"), of("another")))
+	bears, err := json.Marshal(append(c.get("a").Spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists}))
+	c.must(err)
+	patch := func(name, p string, sub ...string) error {
+		_, err := own.CoreV1().Pods(c.namespace).Patch(ctx(), name, types.StrategicMergePatchType, []byte(p), metav1.PatchOptions{}, sub...)
+		return err
+	}
+	bind := func(labels, annotations map[string]string) error {
+		return own.CoreV1().Pods(c.namespace).Bind(ctx(), &v1.Binding{
+			ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: labels, Annotations: annotations}, Target: v1.ObjectReference{Kind: "Node", Name: "n"},
+		}, metav1.CreateOptions{})
+	}
+	deviceClaims := own.ResourceV1().ResourceClaims(c.namespace)
+	claimDevices := func(name string, annotations map[string]string) error {
+		_, err := deviceClaims.Create(ctx(), &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}, Spec: devices(1)}, metav1.CreateOptions{})
+		return err
+	}
+	extended := map[string]string{resourceapi.ExtendedResourceClaimAnnotation: "true"}
+	c.claim("theirs", devices(1))
+	patchDevices := func(p string) error {
+		_, err := deviceClaims.Patch(ctx(), "theirs", types.StrategicMergePatchType, []byte(p), metav1.PatchOptions{})
 		return err
 	}
 	patchNode := func(p string) error {
@@ -179,7 +250,8 @@ func TestSchedulerIsHeld(t *testing.T) {
 	const (
 		keys    = "the scheduler writes only labels and annotations"
 		deletes = "the scheduler deletes only pods"
-		runs    = "the scheduler does not change what a pod runs"
+		runs    = "the scheduler changes neither what a pod runs, nor for how long, nor where"
+		claims  = "the scheduler creates and deletes only claims for extended resources"
 		nodes   = "the scheduler cordons nodes"
 		owners  = "the scheduler suspends and resumes owners of pods"
 	)
@@ -192,12 +264,25 @@ func TestSchedulerIsHeld(t *testing.T) {
 		"a label":                      {patch("a", `{"metadata": {"labels": {"app": "y"}}}`), keys},
 		"another image":                {patch("a", `{"spec": {"containers": [{"name": "main", "image": "example.com/evil"}]}}`), runs},
 		"another image at first":       {patch("a", `{"spec": {"initContainers": [{"name": "first", "image": "example.com/evil"}]}}`), runs},
+		"a label by a status":          {patch("a", `{"metadata": {"labels": {"app": "y"}}}`, "status"), keys},
+		"a label of another's pod":     {patch("other", `{"metadata": {"labels": {"app": "y"}}}`, "status"), keys},
+		"an annotation by a status":    {patch("a", `{"metadata": {"annotations": {"example.com/note": "y"}}}`, "status"), keys},
+		"a label by a binding":         {bind(map[string]string{"app": "y"}, nil), keys},
+		"an annotation by a binding":   {bind(nil, map[string]string{"example.com/note": "y"}), keys},
+		"a deadline":                   {patch("a", `{"spec": {"activeDeadlineSeconds": 1}}`), runs},
+		"a toleration":                 {patch("a", fmt.Sprintf(`{"spec": {"tolerations": %s}}`, bears)), runs},
+		"another's pod is resized":     {patch("other", `{"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}}`, "resize"), "the scheduler resizes only pods"},
+		"a claim of its own":           {claimDevices("own", nil), claims},
+		"a claim of others is deleted": {deviceClaims.Delete(ctx(), "theirs", metav1.DeleteOptions{}), claims},
+		"a claim's label":              {patchDevices(`{"metadata": {"labels": {"app": "y"}}}`), keys},
 		"a pod of others is deleted":   {own.CoreV1().Pods(c.namespace).Delete(ctx(), "other", metav1.DeleteOptions{}), deletes},
 		"a node's annotation":          {patchNode(`{"metadata": {"annotations": {"example.com/note": "y"}}}`), keys},
 		"a node's taint":               {patchNode(`{"spec": {"taints": [{"key": "muster.sh/x", "effect": "NoExecute"}]}}`), nodes},
 		"a node's label":               {patchNode(`{"metadata": {"labels": {"muster.sh/pool": "mine"}}}`), nodes},
 		"a claim's volume":             {patchClaim(`{"spec": {"volumeName": "of-another"}}`), "the scheduler writes only the node of a claim"},
-		"what a Job runs":              {patchJob(`{"spec": {"suspend": false, "template": {"metadata": {"labels": {"a": "b"}}}}}`), "the scheduler suspends and resumes Jobs"},
+		"what a Job runs":              {patchJob(`{"spec": {"suspend": false, "template": {"metadata": {"labels": {"a": "b"}}}}}`), owners},
+		"how many pods a Job has":      {patchJob(`{"spec": {"suspend": false, "parallelism": 2}}`), owners},
+		"when a Job goes":              {patchJob(`{"spec": {"suspend": false, "ttlSecondsAfterFinished": 1}}`), owners},
 		"a Job's annotation":           {patchJob(`{"metadata": {"annotations": {"example.com/note": "y"}}}`), keys},
 		"what a PyTorchJob runs":       {patchOwner(torch, `{"spec": {"runPolicy": {"suspend": false}, "pytorchReplicaSpecs": {"Worker": {"replicas": 2}}}}`), owners},
 		"a PyTorchJob's policy":        {patchOwner(torch, `{"spec": {"runPolicy": {"suspend": false, "cleanPodPolicy": "All"}}}`), owners},
@@ -211,6 +296,12 @@ func TestSchedulerIsHeld(t *testing.T) {
 		}
 	}
 	c.must(patch("a", `{"metadata": {"annotations": {"muster.sh/evicting": "true"}}}`))
+	c.must(patch("a", `{"status": {"conditions": [{"type": "muster.sh/Waiting", "status": "True"}]}}`, "status"))
+	c.must(claimDevices("extended", extended))
+	c.must(patchDevices(`{"metadata": {"finalizers": ["resource.kubernetes.io/delete-protection"]}}`))
+	c.must(patchDevices(`{"metadata": {"$deleteFromPrimitiveList/finalizers": ["resource.kubernetes.io/delete-protection"]}}`))
+	c.must(deviceClaims.Delete(ctx(), "extended", metav1.DeleteOptions{}))
+	c.must(bind(nil, map[string]string{v1alpha1.GPUsAnnotation: "0"}))
 	c.must(patchNode(`{"spec": {"unschedulable": true}}`))
 	c.must(patchClaim(`{"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "n"}}}`))
 	c.must(patchJob(`{"spec": {"suspend": false}, "metadata": {"labels": {"muster.sh/suspended": "true"}}}`))

@@ -16,3 +16,10 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- $tag := .Values.image.tag | default .Chart.AppVersion }}
 {{- .Values.image.repository }}{{ if hasPrefix "sha256:" $tag }}@{{ else }}:{{ end }}{{ $tag }}
 {{- end }}
+
+{{- /* The keys by which pods say in which queue they are, and whose, as CEL: all that the code reads as such. */}}
+{{- define "muster.chargeKeys" -}}
+['muster.sh/queue', 'kai.scheduler/queue', 'runai/queue', 'kueue.x-k8s.io/queue-name', 'volcano.sh/queue-name', 'scheduling.volcano.sh/queue-name',
+'yunikorn.apache.org/queue', 'queue', 'yunikorn.apache.org/app-id', 'applicationId', 'quota.scheduling.koordinator.sh/name',
+'muster.sh/user', 'yunikorn.apache.org/username', 'yunikorn.apache.org/user.info']
+{{- end }}
