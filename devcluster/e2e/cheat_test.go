@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -143,6 +144,19 @@ func TestTenantStarves(t *testing.T) {
 	})
 	c.labelNamespace("team", "us")
 	c.priority("high", 1000)
+	noHigh, err := admin.CoreV1().ResourceQuotas(c.namespace).Create(ctx(), &v1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "no-high"},
+		Spec: v1.ResourceQuotaSpec{
+			Hard: v1.ResourceList{v1.ResourcePods: resource.MustParse("0")},
+			ScopeSelector: &v1.ScopeSelector{MatchExpressions: []v1.ScopedResourceSelectorRequirement{
+				{ScopeName: v1.ResourceQuotaScopePriorityClass, Operator: v1.ScopeSelectorOpIn, Values: []string{"high"}},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	c.must(err)
+	noHigh.Status = v1.ResourceQuotaStatus{Hard: noHigh.Spec.Hard, Used: noHigh.Spec.Hard} // as its controller does
+	_, err = admin.CoreV1().ResourceQuotas(c.namespace).UpdateStatus(ctx(), noHigh, metav1.UpdateOptions{})
+	c.must(err)
 	tenant := c.tenant()
 	c.schedule()
 	labels := func(n int) func(*v1.Pod) {
@@ -168,12 +182,20 @@ func TestTenantStarves(t *testing.T) {
 		pod("lp", asks(1), in("strict"), note(v1alpha1.ClassAnnotation, "LP")),
 		pod("mine", asks(1), in("mine")))
 	c.bound("mine", "lp")
+	// What the namespace's ResourceQuota refuses in the spec, the queue does in an annotation.
+	c.until("the class is refused in the spec", func() error {
+		_, err := tenant.CoreV1().Pods(c.namespace).Create(ctx(), pod("by-spec", in("mine"), func(p *v1.Pod) { p.Spec.PriorityClassName = "high" }), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if !apierrors.IsForbidden(err) {
+			return fmt.Errorf("the answer is %v", err)
+		}
+		return nil
+	})
 	c.waits("hp", tables.ReasonJobForbidden, "class HP")
 	c.waits("locked", tables.ReasonJobForbidden, "locked")
 	c.waits("labels", tables.ReasonTooComplex, "labels")
 	c.waits("terms", tables.ReasonTooComplex, "terms")
 	c.waits("high", tables.ReasonPriorityClassForbidden, "mine")
-	_, err := admin.CoreV1().Namespaces().Patch(ctx(), c.namespace, types.MergePatchType, []byte(`{"metadata": {"labels": {"team": null}}}`), metav1.PatchOptions{})
+	_, err = admin.CoreV1().Namespaces().Patch(ctx(), c.namespace, types.MergePatchType, []byte(`{"metadata": {"labels": {"team": null}}}`), metav1.PatchOptions{})
 	c.must(err)
 	c.createAs(tenant, pod("late", asks(1), in("mine")))
 	c.waits("late", tables.ReasonQueueForbidden, "mine")
@@ -210,4 +232,47 @@ func TestTenantClaims(t *testing.T) {
 	placed, part := c.get("placed"), c.get("part")
 	c.delete("placed", "part") // the audit reads what they say
 	c.gone(placed, part)
+}
+
+// A pod whose owner is of a kind that the scheduler has a word for is a pod as any other: its queue bounds it, and is
+// not every namespace's; it leaves for who owns what it borrows; it goes to no node that is cordoned or tainted; and
+// it is of no other's group.
+func TestTenantInventsOwners(t *testing.T) {
+	for _, kind := range []string{"Foreign", "PodGroup", "Gang", "Pod"} {
+		t.Run(kind, func(t *testing.T) {
+			c := begin(t)
+			c.node("n")
+			c.node("cordoned", func(n *v1.Node) { n.Spec.Unschedulable = true })
+			c.node("tainted", func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}} })
+			c.queue("rich", 8)
+			c.queue("poor", 0)
+			c.queue("none", 0, isolated)
+			c.queue("theirs", 8, func(q *v1alpha1.Queue) {
+				q.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "them"}}
+			})
+			tenant := c.tenant()
+			c.schedule()
+			owned := func(by string) func(*v1.Pod) {
+				return func(p *v1.Pod) {
+					p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: kind, Name: by, UID: "x", Controller: new(true)}}
+				}
+			}
+			c.createAs(tenant, pod("borrows", asks(8), in("poor"), owned("x")))
+			if on := c.bound("borrows")[0]; on != "n" {
+				t.Fatalf("it is on %s", on)
+			}
+			c.createAs(tenant,
+				pod("forbidden", in("theirs"), owned("w")), pod("full", in("none"), owned("borrows")),
+				pod("tainted", in("poor"), owned("y")), pod("cordoned", in("poor"), owned("z")))
+			c.waits("forbidden", tables.ReasonQueueForbidden, "theirs")
+			c.waits("full", "ExceedsQuota", "none")
+			c.waits("tainted", "Resources")
+			c.waits("cordoned", "Resources")
+			borrower := c.get("borrows")
+			c.create(pod("owner", asks(8), in("rich")))
+			c.bound("owner")
+			c.gone(borrower)
+			c.unbound("forbidden", "full", "tainted", "cordoned")
+		})
+	}
 }

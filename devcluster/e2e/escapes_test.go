@@ -58,7 +58,21 @@ func TestTenantEscapes(t *testing.T) {
 	make("owned", func(p *v1.Pod) {
 		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1" + evil, Kind: evil, Name: evil, UID: "x", Controller: ptr.To(true)}}
 	})
-	make("tolerates", func(p *v1.Pod) {
+	// Texts of the spec that the API does not look at.
+	claims := func(name string) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}}
+		}
+	}
+	make("claims", claims(evil))
+	make("claims-long", claims(strings.Repeat("\x1b[31m", 100_000)))
+	make("host", func(p *v1.Pod) {
+		p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080, HostIP: evil}}
+	})
+	make("host-taken", func(p *v1.Pod) {
+		p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080, HostIP: evil}}
+	})
+	make("runs", func(p *v1.Pod) {
 		p.Spec.Containers[0].Image, p.Spec.Containers[0].Command = "x"+evil, []string{evil}
 		p.Spec.Containers[0].Env = []v1.EnvVar{{Name: "E", Value: evil}}
 	})

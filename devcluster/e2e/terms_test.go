@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -38,6 +39,19 @@ func TestTenantOutsideItsQueuesTerms(t *testing.T) {
 	c.waits("grows", "QuotaExceeded")
 	c.patchAs(tenant, "grows", `{"annotations": {"muster.sh/walltime": "1000d"}}`)
 	c.waits("grows", tables.ReasonJobForbidden, "run time of 1000d")
+	// What is written on a pod that waits counts as if it had been there from the start.
+	for name, x := range map[string]struct{ key, value, says string }{
+		"becomes-hp":            {v1alpha1.ClassAnnotation, "HP", "jobs of class HP"},
+		"becomes-inference":     {v1alpha1.KindAnnotation, "inference", "kind inference"},
+		"becomes-locked":        {v1alpha1.LockedAnnotation, "true", "locked jobs"},
+		"becomes-unpreemptible": {v1alpha1.PreemptibleAnnotation, "false", "not preemptible"},
+		"becomes-peers":         {"kai.scheduler/preemptibility", "non-preemptible", "not preemptible"},
+	} {
+		c.createAs(tenant, pod(name, asks(8), in("strict"), note(v1alpha1.ClassAnnotation, "LP")))
+		c.waits(name, "QuotaExceeded")
+		c.patchAs(tenant, name, fmt.Sprintf(`{"annotations": {%q: %q}}`, x.key, x.value))
+		c.waits(name, tables.ReasonJobForbidden, x.says)
+	}
 	c.patchAs(tenant, "kind", `{"annotations": {"muster.sh/kind": "training"}}`)
 	c.patchAs(tenant, "walltime", `{"annotations": {"muster.sh/walltime": "59m"}}`)
 	c.bound("kind", "walltime")
