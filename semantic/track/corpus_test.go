@@ -100,7 +100,8 @@ func compare(t *testing.T, part string, logs []corpusRecord) (right, wrong, miss
 }
 
 // TestMixes measures what the paper measures (§5.4): a thousand logs, half of them with ten to a hundred times as many lines that say
-// nothing about progress between their own. An answer is right within 10 % of the median of the last twenty labels.
+// nothing about progress between their own. An answer is right within 10 % of the median of the last twenty labels; where labels have throughputs in
+// several units, of those in the answer's.
 func TestMixes(t *testing.T) {
 	tuning, held := halves(t)
 	all := append(slices.Clone(tuning), held...)
@@ -108,7 +109,7 @@ func TestMixes(t *testing.T) {
 		name string
 		logs []corpusRecord
 	}{{"tuning", tuning}, {"held out", held}} {
-		rng := rand.New(rand.NewPCG(1, 2))
+		rng := rand.New(rand.NewPCG(mixSeed, 2))
 		var noise []string
 		for _, rec := range all {
 			labelled := map[int]bool{}
@@ -135,14 +136,14 @@ func TestMixes(t *testing.T) {
 			lines := strings.Split(rec.Text, "\n")
 			size := min(30+rng.IntN(171), len(lines))
 			from := rng.IntN(len(lines) - size + 1)
-			times, rates := []float64{}, []float64{}
+			times, rates := []float64{}, map[string][]float64{} // rates by their units: one log has several
 			for _, p := range rec.Label.Progress {
 				if p.LineIndex >= from && p.LineIndex < from+size {
 					if p.StepTime != nil {
 						times = append(times, *p.StepTime)
 					}
 					if p.Throughput != nil {
-						rates = append(rates, *p.Throughput)
+						rates[p.ThroughputUnit] = append(rates[p.ThroughputUnit], *p.Throughput)
 					}
 				}
 			}
@@ -166,15 +167,21 @@ func TestMixes(t *testing.T) {
 				}
 				read(l)
 			}
-			got, labels := figure(Own(seen), func(x *Reading) float64 { return x.StepTime }), times
+			own := Own(seen)
+			got, e := figure(own, func(x *Reading) float64 { return x.StepTime }), math.Inf(1)
 			if len(times) == 0 {
-				got, labels = figure(Own(seen), func(x *Reading) float64 { return x.Throughput }), rates
+				got = figure(own, func(x *Reading) float64 { return x.Throughput })
+				for unit, labels := range rates {
+					if rates[unitOf(own)] == nil || unit == unitOf(own) {
+						e = min(e, off(got, labels))
+					}
+				}
+			} else {
+				e = off(got, times)
 			}
 			if p := tr.Progress(); len(times) > 0 && math.Abs(p.StepTime-got) > 0.1*got {
 				differ++
 			}
-			want := median(labels[max(0, len(labels)-20):])
-			e := math.Abs(got-want) / want
 			switch {
 			case math.IsNaN(got):
 				none++
@@ -191,10 +198,16 @@ func TestMixes(t *testing.T) {
 		if part.name == "tuning" && right*100 < 92*(right+wrong+none) {
 			t.Errorf("%d right of %d", right, right+wrong+none)
 		}
+		if part.name == "tuning" && right*100 < 98*(right+wrong) {
+			t.Errorf("%d right of %d answers", right, right+wrong)
+		}
 		t.Logf("%s: right %.1f %% of %d, precision %.1f %%, RMSRE %.3f, differ %d, %v", part.name, 100*float64(right)/float64(right+wrong+none), right+wrong+none,
 			100*float64(right)/float64(max(1, right+wrong)), math.Sqrt(sum/float64(max(1, right+wrong))), differ, bad)
 	}
 }
+
+// mixSeed has the mixes of docs/track.md.
+const mixSeed = 1
 
 func BenchmarkLines(b *testing.B) {
 	text, err := os.ReadFile("testdata/lines.txt")
@@ -217,4 +230,20 @@ func figure(all []Reading, of func(*Reading) float64) float64 {
 		}
 	}
 	return median(vs[max(0, len(vs)-20):])
+}
+
+// unitOf returns the unit of the throughput that was read last.
+func unitOf(all []Reading) string {
+	for _, x := range slices.Backward(all) {
+		if !math.IsNaN(x.Throughput) {
+			return x.Unit
+		}
+	}
+	return ""
+}
+
+// off returns how far a value is from the median of the last twenty labels, relative to that.
+func off(v float64, labels []float64) float64 {
+	want := median(labels[max(0, len(labels)-20):])
+	return math.Abs(v-want) / want
 }

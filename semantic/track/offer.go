@@ -195,14 +195,14 @@ func (r *reader) conclude() (Reading, bool) {
 		x.Epoch, x.Epochs = r.epoch.value, r.epoch.total
 	}
 	if r.pace.rank > 0 {
-		x.StepTime = r.pace.value
+		x.StepTime, x.timeName = r.pace.value, r.pace.hash
 	}
 	if r.rate.rank > 0 {
-		x.Throughput = r.rate.value
+		x.Throughput, x.rateName = r.rate.value, r.rate.hash
 	}
 	ofEpoch := r.epochPace.rank > 0 && (r.pace.rank == 0 || r.pace.rank == anyTime) && r.rate.rank == 0 && r.step.rank == 0
 	if ofEpoch {
-		x.EpochTime, x.StepTime = r.epochPace.value, math.NaN()
+		x.EpochTime, x.StepTime, x.timeName = r.epochPace.value, math.NaN(), r.epochPace.hash
 	}
 	x.Loss, x.HasLoss = r.loss.value, r.loss.rank > 0
 	if !x.HasLoss {

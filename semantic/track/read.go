@@ -27,6 +27,8 @@ type Reading struct {
 	At float64
 
 	series uint64 // what the line prints, and by which names: lines of one print statement have the same
+
+	timeName, rateName uint64 // what it calls StepTime and Throughput
 }
 
 // reader reads lines. It keeps the memory of the last one.

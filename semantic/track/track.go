@@ -18,8 +18,9 @@ const (
 	last = 20
 	// recent is how many readings say of which kind there are most.
 	recent = 200
-	// kinds is how many kinds of readings are remembered.
+	// kinds is how many kinds of readings are remembered, and kept how many of each.
 	kinds = 64
+	kept  = 200
 )
 
 // Tracker follows the log of a job. The zero value is ready.
@@ -29,12 +30,13 @@ type Tracker struct {
 	order  []uint64 // of the last readings, the series
 	lines  int64
 	steps  bool // a line has named a step, or the time of one
+	added  bool // not all readings are of lines
 }
 
 // series is the readings of one print statement.
 type series struct {
 	id       uint64
-	readings []Reading // the last ones
+	readings []Reading // the last ones, at least [kept] of them
 	seen     int64     // at which line the last one was
 }
 
@@ -51,7 +53,7 @@ func (t *Tracker) Line(line []byte) (Reading, bool) {
 	return x, true
 }
 
-// inEpochs takes the epochs of a job that prints nothing about steps for its steps.
+// inEpochs takes the time of an epoch for that of a step as long as the log has said nothing about steps.
 func (t *Tracker) inEpochs(x *Reading) {
 	t.steps = t.steps || !math.IsNaN(x.Step) || !math.IsNaN(x.StepTime)
 	if !t.steps {
@@ -62,7 +64,7 @@ func (t *Tracker) inEpochs(x *Reading) {
 // Add adds a reading that something other than [Tracker.Line] found. Those are of one series.
 func (t *Tracker) Add(x Reading) {
 	t.lines = max(t.lines, x.Line+1)
-	x.series, t.steps = 1, true
+	x.series, t.added = 1, true
 	t.add(x)
 }
 
@@ -83,8 +85,8 @@ func (t *Tracker) add(x Reading) {
 	}
 	s := &t.series[i]
 	s.seen = t.lines
-	if s.readings = append(s.readings, x); len(s.readings) > last {
-		s.readings = slices.Delete(s.readings, 0, 1)
+	if s.readings = append(s.readings, x); len(s.readings) >= 2*kept {
+		s.readings = slices.Delete(s.readings, 0, kept)
 	}
 	if t.order = append(t.order, x.series); len(t.order) > recent {
 		t.order = slices.Delete(t.order, 0, 1)
@@ -113,27 +115,28 @@ func (t *Tracker) Progress() Progress {
 	if len(all) == 0 {
 		return p
 	}
+	epochs := !t.added && inEpochs(all)
 	// 1. The readings of which there are most say where the job is; others, what these do not say. So the bar of a trainer gives the steps and their time, and
 	// its summaries the loss.
-	for _, s := range all {
-		x := &s.readings[len(s.readings)-1]
+	for _, readings := range all {
+		x := &readings[len(readings)-1]
 		first(&p.Step, x.Step, func() { p.TotalSteps = x.TotalSteps })
 		first(&p.Epoch, x.Epoch, func() { p.Epochs = x.Epochs })
-		first(&p.StepTime, robust(s.readings, func(x *Reading) float64 { return x.StepTime }), nil)
-		first(&p.Throughput, robust(s.readings, func(x *Reading) float64 { return x.Throughput }), func() { p.Unit = x.Unit })
+		first(&p.StepTime, robust(readings, func(x *Reading) float64 { return x.StepTime }), nil)
+		first(&p.Throughput, robust(readings, func(x *Reading) float64 { return x.Throughput }), func() { p.Unit = x.Unit })
 		if math.IsNaN(p.Loss) && x.HasLoss && !p.NaNLoss {
 			p.Loss, p.NaNLoss = x.Loss, math.IsNaN(x.Loss) || math.IsInf(x.Loss, 0)
 		}
 	}
-	main := all[0].readings
-	if i := slices.IndexFunc(all, func(s *series) bool { return !math.IsNaN(s.readings[len(s.readings)-1].Step) }); i > 0 {
-		main = all[i].readings // others print the loss alone
+	main := all[0]
+	if i := slices.IndexFunc(all, func(s []Reading) bool { return !math.IsNaN(s[len(s)-1].Step) }); i > 0 {
+		main = all[i] // others print the loss alone
 	}
 	p.Readings = len(main)
 	// 2. Lines that print no time may carry time stamps, or the time since a bar began.
-	for _, s := range all {
-		first(&p.StepTime, between(s.readings, func(x *Reading) float64 { return x.At }), nil)
-		first(&p.StepTime, between(s.readings, func(x *Reading) float64 { return x.Elapsed }), nil)
+	for _, readings := range all {
+		first(&p.StepTime, between(readings, func(x *Reading) float64 { return x.At }), nil)
+		first(&p.StepTime, between(readings, func(x *Reading) float64 { return x.Elapsed }), nil)
 	}
 	if n := len(main); n > 1 {
 		steps := make([]float64, 0, n)
@@ -145,7 +148,7 @@ func (t *Tracker) Progress() Progress {
 		p.Interval = median(steps) * p.StepTime
 	}
 	p.Left = (p.TotalSteps - p.Step) * p.StepTime
-	if !t.steps {
+	if epochs {
 		p.Left = (p.Epochs - p.Epoch) * p.StepTime
 	} else if p.Epochs >= p.Epoch && p.Epoch > 0 {
 		p.Left += (p.Epochs - p.Epoch) * p.TotalSteps * p.StepTime
@@ -167,97 +170,6 @@ func first(to *float64, v float64, then func()) {
 			then()
 		}
 	}
-}
-
-// byWeight returns the series of the last readings, without those that contradict themselves. First come those that follow each other, as the steps of a job do, then
-// those that say how fast the job is, then those with most readings.
-func (t *Tracker) byWeight() []*series {
-	count := map[uint64]int{}
-	for _, id := range t.order {
-		count[id]++
-	}
-	var out []*series
-	weight := map[*series]int{}
-	for i := range t.series {
-		s := &t.series[i]
-		n := count[s.id]
-		if n == 0 || n*50 < len(t.order) && n < last { // such as the bar of a download
-			continue
-		}
-		switch orderOf(s.readings) {
-		case mixed:
-			continue
-		case rising:
-			n += 2 * recent
-		}
-		if s.readings[0].timed() {
-			n += recent
-		}
-		weight[s] = n
-		out = append(out, s)
-	}
-	slices.SortStableFunc(out, func(a, b *series) int { return weight[b] - weight[a] })
-	return out
-}
-
-// order is how the readings of a series come after each other.
-type order uint8
-
-const (
-	unclear order = iota // too few count steps
-	rising               // at least four fifths are further than the one before, in a later epoch, at a later step, or later where none are counted
-	mixed                // fewer: they are of several jobs
-)
-
-// counts reports whether x says which step or epoch it is of.
-func (x *Reading) counts() bool { return !math.IsNaN(x.Step) || !math.IsNaN(x.Epoch) }
-
-// timed reports whether x says how fast the job is.
-func (x *Reading) timed() bool { return !math.IsNaN(x.StepTime) || !math.IsNaN(x.Throughput) }
-
-func orderOf(readings []Reading) order {
-	up, down := 0, 0
-	for i := range readings[1:] {
-		a, b := &readings[i], &readings[i+1]
-		switch {
-		case b.Epoch > a.Epoch, !(b.Epoch < a.Epoch) && b.Step > a.Step:
-			up++
-		case b.Epoch < a.Epoch, b.Step < a.Step:
-			down++
-		case a.counts() && b.counts():
-		case b.At > a.At:
-			up++
-		case b.At < a.At:
-			down++
-		}
-	}
-	switch {
-	case up+down < 3:
-		return unclear
-	case up >= 4*down:
-		return rising
-	}
-	return mixed
-}
-
-// Own returns the readings of the job whose log it is, in order. A log may have lines of other jobs, such as those that a launcher prints; those do not follow each
-// other, as the steps of a job do. If there are such lines, readings of which too few count steps to tell are left out, too: all of them if others follow each other and
-// say how fast the job is, else those of which there are fewer than ten by the same names.
-func Own(all []Reading) []Reading {
-	by := map[uint64][]Reading{}
-	for _, x := range all {
-		by[x.series] = append(by[x.series], x)
-	}
-	orders := map[uint64]order{}
-	several, sure := false, false
-	for id, readings := range by {
-		orders[id] = orderOf(readings)
-		several = several || orders[id] == mixed
-		sure = sure || orders[id] == rising && len(readings) >= 6 && readings[0].timed()
-	}
-	return slices.DeleteFunc(slices.Clone(all), func(x Reading) bool {
-		return orders[x.series] == mixed || several && orders[x.series] == unclear && (sure && x.timed() || len(by[x.series]) < 10)
-	})
 }
 
 // robust returns the median of a figure of readings, without those further from it than three times the median distance.

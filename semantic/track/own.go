@@ -1,0 +1,368 @@
+package track
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// This file tells the lines of a job from those of other jobs that stand between them.
+
+// order is how the readings of a series come after each other.
+type order uint8
+
+const (
+	unclear order = iota // too few count steps
+	rising               // at least four fifths are further than the one before, in a later epoch, at a later step, or later where none are counted
+	mixed                // fewer: they are of several jobs
+)
+
+// counts reports whether x says which step or epoch it is of.
+func (x *Reading) counts() bool { return !math.IsNaN(x.Step) || !math.IsNaN(x.Epoch) }
+
+// timed reports whether x says how fast the job is.
+func (x *Reading) timed() bool {
+	return !math.IsNaN(x.StepTime) || !math.IsNaN(x.Throughput) || !math.IsNaN(x.EpochTime)
+}
+
+// orderOf returns in which order readings are, and whether there are so many that chance hardly ever brings as many into it.
+func orderOf(readings []Reading) (o order, sure bool) {
+	up, down := 0, 0
+	for i := range readings[1:] {
+		a, b := &readings[i], &readings[i+1]
+		switch {
+		case b.Epoch > a.Epoch, !(b.Epoch < a.Epoch) && b.Step > a.Step:
+			up++
+		case b.Epoch < a.Epoch, b.Step < a.Step:
+			down++
+		case a.counts() && b.counts():
+		case b.At > a.At:
+			up++
+		case b.At < a.At:
+			down++
+		}
+	}
+	switch {
+	case up+down < 3:
+		return unclear, false
+	case up >= 4*down:
+		return rising, up >= 4+2*down
+	}
+	return mixed, false
+}
+
+// place is how far the job is, by a reading: a number that rises from step to step; NaN if the line does not count any.
+func (x *Reading) place() float64 {
+	switch {
+	case math.IsNaN(x.Step):
+		if math.IsNaN(x.Epoch) {
+			return x.At
+		}
+		return x.Epoch
+	case math.IsNaN(x.Epoch) || x.Epoch != math.Trunc(x.Epoch):
+		return x.Step
+	case x.TotalSteps > 0:
+		return x.Epoch*x.TotalSteps + x.Step
+	}
+	return x.Epoch*1e9 + x.Step
+}
+
+// chain returns those readings of a series that follow each other as the steps of one job do, where lines of other jobs with the same program stand
+// between them. Nil: none do.
+//
+// A job prints its steps once each, in order, and mostly each as far from the one before as that from its own. So the longest chain is searched of
+// readings of which each is one stride further than the one before, and else the longest of readings that rise. Chains that chance makes are as long in the
+// opposite order of the log: one counts if it is more than twice as long as the longest there.
+func chain(readings []Reading) []Reading {
+	at := make([]float64, len(readings))
+	for i := range readings {
+		at[i] = readings[i].place()
+	}
+	reversed := slices.Clone(at)
+	slices.Reverse(reversed)
+	var best []int
+	for _, d := range strides(at) {
+		if c := byStride(at, d); len(c) > len(best) && len(c) >= leastChain && len(c) > 2*len(byStride(reversed, d)) {
+			best = c
+		}
+	}
+	if c := rise(at); len(c) > 2*len(best) && len(c) >= leastRise && len(c) > 2*len(rise(reversed)) {
+		best = c
+	}
+	if best == nil {
+		return nil
+	}
+	out := make([]Reading, len(best))
+	for i, n := range best {
+		out[i] = readings[n]
+	}
+	return out
+}
+
+// leastChain is how many readings a chain of one stride has at least, and leastRise one of several.
+const (
+	leastChain = 8
+	leastRise  = 10
+)
+
+// strides returns the few distances that are the most frequent between a place and those that come soon after it, the most frequent first.
+func strides(at []float64) []float64 {
+	const look, most, tried = 24, 4, 20_000
+	count := map[float64]int{}
+	for i := max(0, len(at)-tried); i < len(at); i++ {
+		for j := i + 1; j < min(len(at), i+look); j++ {
+			if d := at[j] - at[i]; d > 0 {
+				count[d]++
+			}
+		}
+	}
+	var all []float64
+	for d, n := range count {
+		if n >= leastChain-1 {
+			all = append(all, d)
+		}
+	}
+	slices.SortFunc(all, func(a, b float64) int { return cmp.Or(count[b]-count[a], cmp.Compare(a, b)) })
+	return all[:min(len(all), most)]
+}
+
+// byStride returns the longest chain of places of which each is d further than the one before, as their numbers.
+func byStride(at []float64, d float64) []int {
+	length, before := make([]int, len(at)), make([]int, len(at))
+	ends := map[float64]int{} // of the longest chain that ends at a place, the number
+	best := -1
+	for i, p := range at {
+		if math.IsNaN(p) {
+			continue
+		}
+		length[i], before[i] = 1, -1
+		if j, ok := ends[p-d]; ok {
+			length[i], before[i] = length[j]+1, j
+		}
+		if j, ok := ends[p]; !ok || length[i] > length[j] {
+			ends[p] = i
+		}
+		if best < 0 || length[i] > length[best] {
+			best = i
+		}
+	}
+	return back(before, best)
+}
+
+// rise returns the longest chain of places that rise, as their numbers.
+func rise(at []float64) []int {
+	before := make([]int, len(at))
+	var ends []int // by length - 1, the number of the least place at which a chain of that length ends
+	for i, p := range at {
+		if math.IsNaN(p) {
+			continue
+		}
+		n, _ := slices.BinarySearchFunc(ends, p, func(j int, p float64) int { return cmp.Compare(at[j], p) })
+		if before[i] = -1; n > 0 {
+			before[i] = ends[n-1]
+		}
+		if n == len(ends) {
+			ends = append(ends, i)
+		} else {
+			ends[n] = i
+		}
+	}
+	if len(ends) == 0 {
+		return nil
+	}
+	return back(before, ends[len(ends)-1])
+}
+
+// back follows a chain from its end, and returns it in order.
+func back(before []int, end int) []int {
+	var out []int
+	for ; end >= 0; end = before[end] {
+		out = append(out, end)
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// own returns of series, each of one print statement, the readings that are the job's own; of those that are not, nil. A log may have lines of other jobs, such as those
+// that a launcher prints; those do not follow each other, as the steps of a job do. If there are such lines, a series counts only if it does: one whose readings
+// say how fast the job is, or of which there are few.
+func own(series [][]Reading) {
+	orders, proven := make([]order, len(series)), make([]bool, len(series))
+	several, longest := false, 0
+	for i, readings := range series {
+		orders[i], proven[i] = orderOf(readings)
+		several = several || orders[i] == mixed
+		if proven[i] && readings[0].timed() {
+			longest = max(longest, len(readings))
+		}
+	}
+	if !several {
+		return
+	}
+	found := longest > 0
+	for i, readings := range series {
+		if orders[i] != mixed {
+			continue
+		}
+		series[i] = nil
+		if c := chain(readings); len(c) > longest {
+			series[i], proven[i] = c, true
+			found = found || c[0].timed()
+		}
+	}
+	for i, readings := range series {
+		if len(readings) > 0 && !proven[i] && (readings[0].timed() || found || len(readings) < 10) {
+			series[i] = nil
+		}
+	}
+}
+
+// Own returns the readings of the job whose log it is, in order, and of several figures that the log calls by one name the one that the most telling lines have.
+func Own(all []Reading) []Reading {
+	at := map[uint64]int{}
+	var series [][]Reading
+	for _, x := range all {
+		i, ok := at[x.series]
+		if !ok {
+			i = len(series)
+			at[x.series] = i
+			series = append(series, nil)
+		}
+		series[i] = append(series[i], x)
+	}
+	own(series)
+	inEpochs(series)
+	time := speaker(series, func(x *Reading) (float64, uint64) { return x.StepTime, x.timeName })
+	rate := speaker(series, func(x *Reading) (float64, uint64) { return x.Throughput, x.rateName })
+	var out []Reading
+	for _, readings := range series {
+		for _, x := range readings {
+			if time != nil && x.timeName != time.timeName {
+				x.StepTime = math.NaN()
+			}
+			if rate != nil && x.rateName != rate.rateName {
+				x.Throughput, x.Unit = math.NaN(), ""
+			}
+			out = append(out, x)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Reading) int { return cmp.Compare(a.Line, b.Line) })
+	return out
+}
+
+// speaker returns a reading of the series to believe about a figure, where the log has several of them under different names that are more than a tenth apart: of the names of
+// which there are at least half as many readings as of another, that on the lines which tell most. Nil: there is one name, or all agree.
+func speaker(series [][]Reading, figure func(*Reading) (float64, uint64)) *Reading {
+	type voice struct {
+		at       *Reading
+		readings []Reading
+	}
+	of := map[uint64]int{}
+	var all []voice
+	for _, readings := range series {
+		for i := range readings {
+			x := &readings[i]
+			v, name := figure(x)
+			if math.IsNaN(v) {
+				continue
+			}
+			n, ok := of[name]
+			if !ok {
+				n = len(all)
+				of[name] = n
+				all = append(all, voice{at: x})
+			}
+			if x.tells() > all[n].at.tells() {
+				all[n].at = x
+			}
+			all[n].readings = append(all[n].readings, *x)
+		}
+	}
+	most, low, high := 0, math.Inf(1), math.Inf(-1)
+	for _, a := range all {
+		v := robust(a.readings[max(0, len(a.readings)-last):], func(x *Reading) float64 { v, _ := figure(x); return v })
+		most, low, high = max(most, len(a.readings)), min(low, v), max(high, v)
+	}
+	if len(all) < 2 || high <= low*1.1 {
+		return nil
+	}
+	var best *voice
+	for i := range all {
+		a := &all[i]
+		if 2*len(a.readings) >= most && (best == nil || a.at.tells() > best.at.tells() || a.at.tells() == best.at.tells() && len(a.readings) > len(best.readings)) {
+			best = a
+		}
+	}
+	return best.at
+}
+
+// tells is how many of the things that lines of progress say x says.
+func (x *Reading) tells() int {
+	n := 0
+	for _, v := range []float64{x.Step, x.TotalSteps, x.Epoch, x.StepTime, x.Throughput} {
+		if !math.IsNaN(v) {
+			n++
+		}
+	}
+	if x.HasLoss {
+		n++
+	}
+	return n
+}
+
+// inEpochs takes the epochs of a job that prints nothing about steps for its steps, and returns whether it prints nothing about them.
+func inEpochs(series [][]Reading) bool {
+	ofEpoch := func(x *Reading) bool { return x.StepTime == x.EpochTime }
+	for _, readings := range series {
+		if slices.ContainsFunc(readings, func(x Reading) bool { return !math.IsNaN(x.Step) || !math.IsNaN(x.StepTime) && !ofEpoch(&x) }) {
+			for _, readings := range series {
+				for i := range readings {
+					if ofEpoch(&readings[i]) {
+						readings[i].StepTime = math.NaN()
+					}
+				}
+			}
+			return false
+		}
+	}
+	for _, readings := range series {
+		for i := range readings {
+			if math.IsNaN(readings[i].StepTime) {
+				readings[i].StepTime = readings[i].EpochTime
+			}
+		}
+	}
+	return true
+}
+
+// byWeight returns of each series the last readings that are the job's own. First come those that follow each other, as the steps of a job do, then
+// those that say how fast the job is, then those with most readings.
+func (t *Tracker) byWeight() [][]Reading {
+	count := map[uint64]int{}
+	for _, id := range t.order {
+		count[id]++
+	}
+	var all [][]Reading
+	for i := range t.series {
+		s := &t.series[i]
+		if n := count[s.id]; n > 0 && (n*50 >= len(t.order) || n >= last) { // else such as the bar of a download
+			all = append(all, s.readings)
+		}
+	}
+	own(all)
+	all = slices.DeleteFunc(all, func(readings []Reading) bool { return len(readings) == 0 })
+	weight := map[*Reading]int{}
+	for i, readings := range all {
+		n := min(len(readings), recent)
+		if o, _ := orderOf(readings); o == rising {
+			n += 2 * recent
+		}
+		if readings[0].timed() {
+			n += recent
+		}
+		all[i] = slices.Clone(readings[max(0, len(readings)-last):])
+		weight[&all[i][0]] = n
+	}
+	slices.SortStableFunc(all, func(a, b []Reading) int { return weight[&b[0]] - weight[&a[0]] })
+	return all
+}
