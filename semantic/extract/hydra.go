@@ -163,6 +163,12 @@ func (c *composition) chosen(e entry) string {
 func (c *composition) locate(file string, e entry) string {
 	group := strings.TrimPrefix(e.group, "/")
 	name := c.chosen(e)
+	if before, rest, ok := strings.Cut(name, "${"); ok { // train: ${task}PPO
+		of, after, _ := strings.Cut(rest, "}")
+		if choice := c.groups.fields["group."+of]; choice != nil {
+			name = before + choice.scalar + after
+		}
+	}
 	if e.absolute {
 		return path.Join(c.dir, group, strings.TrimPrefix(name, "/"))
 	}
@@ -308,11 +314,17 @@ func (p *interpolation) resolved(text string, depth int) string {
 		name := text[i+2 : i+n]
 		value := ""
 		if env, rest, ok := strings.Cut(name, ":"); ok {
-			_, def, has := strings.Cut(rest, ",")
-			if (env != "oc.env" && env != "env") || !has {
+			first, def, has := strings.Cut(rest, ",")
+			switch def = strings.TrimSpace(def); {
+			case has && (env == "oc.env" || env == "env"):
+				value = def
+			case has && strings.Contains(env, "default") && def != "": // resolve_default:500,${max_iterations}
+				value = def
+			case has && strings.Contains(env, "default"):
+				value = first
+			default:
 				return text
 			}
-			value = strings.TrimSpace(def)
 		} else {
 			target := p.root.get(strings.TrimLeft(name, "."))
 			if target == nil || target.fields != nil || target.list {

@@ -235,7 +235,7 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 				l.tool, l.args = base, rest
 				return true
 			}
-		case tools[base] && (i == 0 || wrappers[path.Base(words[0])] && !strings.HasPrefix(words[i-1], "-") && words[i-1] != "activate"):
+		case (tools[base] || trains(base, words[i+1:])) && (i == 0 || wrappers[path.Base(words[0])] && !strings.HasPrefix(words[i-1], "-") && words[i-1] != "activate"):
 			x.uses(base, l.at, true)
 			l.tool, l.args = base, words[i+1:]
 			return true
@@ -258,6 +258,20 @@ var tools = map[string]bool{
 	"swift": true, "nnUNetv2_train": true, "ns-train": true, "t2t-trainer": true, "allennlp": true, "rasa": true, "mim": true, "onmt_train": true,
 }
 
+// trains reports whether a program is called for what it does, such as mace_run_train, and has options.
+func trains(program string, words []string) bool {
+	named := slices.ContainsFunc(strings.FieldsFunc(program, func(r rune) bool { return r == '-' || r == '_' }), func(w string) bool {
+		return w == "train" || w == "pretrain" || w == "finetune" || w == "trainer"
+	})
+	options := 0
+	for _, w := range words {
+		if strings.HasPrefix(w, "--") {
+			options++
+		}
+	}
+	return named && options > 2
+}
+
 // moduleLaunch is what python -m launches.
 func (x *extraction) moduleLaunch(l *launch, module string, args []string) bool {
 	rel := strings.ReplaceAll(module, ".", "/")
@@ -270,6 +284,12 @@ func (x *extraction) moduleLaunch(l *launch, module string, args []string) bool 
 	}
 	if strings.HasPrefix(module, "pip") || strings.HasPrefix(module, "venv") || module == "http.server" || module == "pytest" || module == "build" || strings.HasPrefix(module, "unittest") {
 		return false
+	}
+	for i, a := range args { // a launcher that is not in the folder
+		if f, ok := x.tree.find(l.dir, a); ok && strings.HasSuffix(a, ".py") && entryScore(path.Base(f)) > 0 {
+			l.script, l.args = f, args[i+1:]
+			return true
+		}
 	}
 	x.uses(module, l.at, true)
 	top, rest, _ := strings.Cut(module, ".")
@@ -302,6 +322,9 @@ func (x *extraction) launcher(l *launch, words []string) {
 					l.gpus, l.nodes, l.precision = count(c.text("num_processes")), count(c.text("num_machines")), c.text("mixed_precision")
 				}
 			}
+		}
+		if all := strings.Split(a.value, ","); normal(a.key) == "gpus" && len(all) > 1 && count(all[1]) > 0 { // of PaddlePaddle
+			l.perNode = len(all)
 		}
 		if n == 0 {
 			continue

@@ -180,13 +180,19 @@ var generic = map[string]bool{
 	"checkpoint": true, "checkpoints": true, "ckpt": true, "last": true, "best": true, "latest": true, "data-bin": true, "databin": true, "my_data": true, "custom_dataset": true, "test": true,
 	"val": true, "valid": true, "main": true, "module": true, "jsonl": true, "file": true, "local": true, "src": true, "home": true, "mnt": true, "tmp": true, "content": true, "store": true,
 	"dict": true, "shards": true, "folder": true, "hf": true, "torch": true, "random": true, "synthetic_data": true, "my_dataset": true, "self": true, "config": true, "args": true, "full": true,
-	"trainset": true, "train_dataset": true, "train_data": true, "training_data": true, "x": true, "x_train": true, "subset": true, "imagenet1k_v1": true, "generalizedrcnn": true, "encoderdecoder": true, "imageclassifier": true, "litmodel": true, "littransformer": true,
+	"meta": true, "metadata": true, "manifest": true, "annotations": true, "labels": true, "trainset": true, "train_dataset": true, "train_data": true, "training_data": true, "x": true, "x_train": true, "subset": true, "imagenet1k_v1": true, "generalizedrcnn": true, "encoderdecoder": true, "imageclassifier": true, "litmodel": true, "littransformer": true,
 }
 
 // datasetName returns a dataset's name from a value: of a path, the part that is a dataset that is known, or the last that
 // says something.
 func datasetName(text string) string {
 	text = strings.Trim(strings.TrimSpace(text), "()[]'\", ")
+	if name, part, ok := strings.Cut(text, "#"); ok && count(part) > 0 { // of ms-swift: so many of its samples
+		text = name
+	}
+	if name, parts, ok := strings.Cut(text, ":"); ok && name != "" && described.MatchString(parts) { // ImageNet:split=TRAIN:root=/data
+		text = name
+	}
 	if i := strings.Index(text, "://"); i >= 0 {
 		text = text[i+3:]
 	} else if name, version, ok := strings.Cut(text, ":"); ok && strings.ContainsAny(version, ".*") && !strings.Contains(text, "/") { // of TensorFlow Datasets
@@ -227,12 +233,17 @@ func datasetName(text string) string {
 	return ""
 }
 
+// described is what parts of a dataset's name say about it.
+var described = regexp.MustCompile(`^\w+=[^:]*(:\w+=[^:]*)*$`)
+
 // trimData takes the extensions of data files away, and what Megatron adds to them.
 func trimData(name string) string {
 	name = strings.TrimPrefix(name, "PyG-")
 	for {
 		switch ext := path.Ext(name); strings.ToLower(ext) {
-		case ".yaml", ".yml", ".json", ".jsonl", ".csv", ".tsv", ".txt", ".bin", ".npz", ".npy", ".h5", ".hdf5", ".parquet", ".zip", ".tar", ".gz", ".lmdb", ".idx", ".pkl", ".pt", ".arrow", ".tfrecord":
+		case ".yaml", ".yml", ".json", ".jsonl", ".csv", ".tsv", ".txt", ".bin", ".npz", ".npy", ".h5", ".hdf5", ".parquet", ".zip", ".tar", ".gz", ".lmdb", ".idx", ".pkl", ".pt", ".arrow", ".tfrecord",
+			".tfrecords", ".xyz", ".extxyz", ".h5ad", ".sdf", ".smi", ".pdb", ".cif", ".mat", ".feather", ".msgpack", ".rec", ".nc", ".zarr", ".beton", ".ndjson", ".avro", ".orc", ".db", ".sqlite", ".fa",
+			".fasta", ".vcf", ".bed", ".ply", ".xml", ".xz", ".bz2", ".zst", ".tgz", ".pickle", ".pth":
 			name = strings.TrimSuffix(name, ext)
 			continue
 		}

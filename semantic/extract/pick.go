@@ -3,6 +3,7 @@ package extract
 import (
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -88,6 +89,9 @@ func (x *extraction) model() *candidate {
 			all = append(all, candidate{text: name, kind: word, rank: imported, weight: 1, at: c})
 		}
 	}
+	if dir := path.Base(path.Dir(x.launch.script)); find(facts().models, dir) != nil { // zipformer/train.py
+		all = append(all, candidate{text: dir, kind: word, rank: imported, weight: 1, at: x.launch.script})
+	}
 	if f := find(facts().models, scriptName(x.launch.script)); f != nil {
 		name := strings.Trim(f.is.FindString(strings.ToLower(scriptName(x.launch.script))), "_-")
 		if plain(name) == plain(f.name) {
@@ -126,6 +130,11 @@ func (x *extraction) modelOf(c *call) *candidate {
 	}
 	upper := name[0] >= 'A' && name[0] <= 'Z'
 	f := find(facts().models, name)
+	if of, ok := strings.CutSuffix(name, "Config"); ok { // PPOConfig().environment("CartPole-v1")
+		if agent := find(facts().models, of); agent != nil && agent.task == "RL" {
+			name, f, c = of, agent, &call{target: "agent"}
+		}
+	}
 	switch {
 	case f != nil && upper && (strings.Contains(c.callee, "transformers.") || strings.Contains(c.callee, "applications.") || strings.Contains(c.callee, "models.") || !strings.HasSuffix(name, "Config")):
 		from.weight = 6
@@ -166,6 +175,9 @@ func isPart(class string) bool {
 }
 
 func isNoModel(class string) bool {
+	if of, ok := strings.CutSuffix(class, "Wrapper"); ok && find(facts().models, of) != nil {
+		return false
+	}
 	for _, n := range noModel {
 		if strings.HasSuffix(class, n) {
 			return true
@@ -226,6 +238,12 @@ func (x *extraction) dataset() *candidate {
 			}
 		}
 	}
+	for _, s := range x.byName["task"] { // of robots, the environment
+		if s.key == "group.task" && find(facts().datasets, s.value.text) != nil {
+			all = append(all, candidate{text: s.value.text, rank: s.rank, weight: 2, at: s.at})
+		}
+	}
+	all = append(all, x.stored()...)
 	for _, s := range x.byName["0"] { // the first positional argument of a tool
 		if s.key == "place.0" && x.launch.tool != "" {
 			all = append(all, candidate{text: datasetName(s.value.text), rank: s.rank, weight: 5, at: s.at})
@@ -252,6 +270,26 @@ func (x *extraction) paths() []candidate {
 	}
 	return all
 }
+
+// stored returns what options of the command name that has no other name for a dataset, but lies in a folder of data: -s data/nerf/lego.
+func (x *extraction) stored() []candidate {
+	var all []candidate
+	for _, last := range slices.Sorted(maps.Keys(x.byName)) {
+		for _, s := range x.byName[last] {
+			if s.rank != commanded || s.value.kind != word || !strings.Contains(s.value.text, "/") || excluded(s.key) || noData.MatchString(s.key) {
+				continue
+			}
+			parts := strings.Split(strings.ToLower(strings.Trim(s.value.text, "/")), "/")
+			if slices.ContainsFunc(parts[:len(parts)-1], func(p string) bool { return p == "data" || p == "dataset" || p == "datasets" }) {
+				all = append(all, candidate{text: datasetName(s.value.text), kind: word, rank: declared, weight: 1, at: s.at})
+			}
+		}
+	}
+	return all
+}
+
+// noData is in the names of options that name files of another kind.
+var noData = regexp.MustCompile(`out|save|log|model|ckpt|checkpoint|weight|config|cfg|token|vocab|cache|val|test|dev|resume|init|pretrain`)
 
 // className returns the last part of a class or a function with its module, such as data.CocoDataset and torchtune.datasets.alpaca_dataset, and other
 // texts as they are. Of a class that only serves a dataset that is known, it returns that.
@@ -299,14 +337,21 @@ func (x *extraction) datasetOf(c *call) *candidate {
 	case name == "load_data" && len(parts) > 1: // keras.datasets.mnist.load_data()
 		from.text, from.weight = parts[len(parts)-2], 9
 		return from
-	case c.callee == "tfds.load" || c.callee == "tfds.builder" || name == "load_from_disk" || name == "load_iterable_dataset" || c.callee == "gym.make" || c.callee == "gymnasium.make" || name == "make_vec_env" || c.callee == "envpool.make" || name == "make_atari_env":
+	case c.callee == "tfds.load" || c.callee == "tfds.builder" || name == "load_from_disk" || name == "load_iterable_dataset" || c.callee == "gym.make" || c.callee == "gymnasium.make" || name == "make_vec_env" || c.callee == "envpool.make" || name == "make_atari_env" || name == "environment":
 		return by(9, 0, "name", "env_id", "id", "task_id")
 	case name == "Planetoid" || name == "TUDataset" || name == "Amazon" || name == "Coauthor" || name == "MoleculeNet":
 		return by(9, 1, "name")
 	case strings.HasSuffix(name, "PropPredDataset"):
 		return by(9, 0, "name")
+	case name == "open" || name == "memmap" || c.callee == "np.fromfile" || name == "loadtxt" || name == "File" || c.callee == "np.load" || c.callee == "torch.load":
+		if r := by(3, 0); r != nil && find(facts().datasets, r.text) != nil {
+			return r
+		}
+		return nil
 	case name == "ImageFolder" || name == "WebDataset":
 		return by(6, 0, "root", "urls")
+	case name == "read_h5ad":
+		return by(8, 0)
 	case name == "read_csv" || name == "read_parquet":
 		return by(2, 0)
 	}
@@ -316,7 +361,7 @@ func (x *extraction) datasetOf(c *call) *candidate {
 	if find(facts().datasets, name) == nil || name == strings.ToLower(name) && !strings.Contains(c.callee, "datasets.") {
 		return nil
 	}
-	from.text, from.weight = name, 6
+	from.text, from.weight = strings.TrimSuffix(name, "AsrDataModule"), 6
 	if strings.Contains(c.callee, "datasets.") {
 		from.weight = 9
 	}

@@ -113,7 +113,7 @@ func (x *extraction) iterations(r *Result) {
 	for _, w := range []string{"TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig", "GRPOConfig", "RewardConfig", "KTOConfig", "ORPOConfig"} {
 		hf = hf || x.words[w].at != ""
 	}
-	for _, c := range x.candidates(facts().fields.Iterations) {
+	for _, c := range x.candidates(append(slices.Clone(facts().fields.Iterations), x.counted()...)) {
 		unit := metadata.Unit(c.unit)
 		text := c.text
 		if c.unit == "duration" {
@@ -146,6 +146,50 @@ func (x *extraction) iterations(r *Result) {
 		return
 	}
 	r.Sources["iter_type"] = r.Sources["iters"]
+}
+
+// counted returns the keys that say in words of how many steps or epochs the training is, such as max_num_epochs and total_iter, but that
+// are not listed.
+func (x *extraction) counted() []names {
+	listed := map[string]bool{}
+	for _, group := range facts().fields.Iterations {
+		for _, key := range group.Keys {
+			listed[key] = true
+		}
+	}
+	of := map[metadata.Unit]*names{metadata.Step: {Unit: string(metadata.Step), Weight: 6}, metadata.Epoch: {Unit: string(metadata.Epoch), Weight: 5}}
+	for _, last := range slices.Sorted(maps.Keys(x.byName)) {
+		if unit := counts(last); unit != "" && !listed[last] {
+			of[unit].Keys = append(of[unit].Keys, last)
+		}
+	}
+	return []names{*of[metadata.Step], *of[metadata.Epoch]}
+}
+
+// counts returns what a key of several words counts: one of them is a unit, and the others say no more than that it is the number of all.
+func counts(key string) metadata.Unit {
+	unit, others := metadata.Unit(""), 0
+	for word := range strings.SplitSeq(key, "_") {
+		switch word {
+		case "max", "maximum", "num", "n", "nb", "number", "total", "of", "train", "training", "optimization", "the":
+			others++
+			continue
+		}
+		switch {
+		case unit != "":
+			return ""
+		case word == "epoch" || word == "epochs":
+			unit = metadata.Epoch
+		case word == "step" || word == "steps" || word == "iter" || word == "iters" || word == "iteration" || word == "iterations" || word == "updates":
+			unit = metadata.Step
+		default:
+			return ""
+		}
+	}
+	if others == 0 {
+		return ""
+	}
+	return unit
 }
 
 // duration reads a duration of Composer: 10ep, 4800ba, 1000000tok, 500sp. A large number alone counts steps.

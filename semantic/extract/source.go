@@ -3,6 +3,7 @@ package extract
 import (
 	"encoding/json"
 	"path"
+	"regexp"
 	"strings"
 
 	"github.com/muster-sched/muster/semantic/python"
@@ -63,9 +64,66 @@ func (x *extraction) python(file string, r rank) {
 	for i := range statements {
 		x.statement(&statements[i], file, r)
 	}
+	if r <= declared {
+		for i := range statements {
+			x.loads(&statements[i], file, r)
+		}
+	}
 	for _, f := range follow {
 		x.python(f, min(r, imported))
 	}
+}
+
+// loads reads the configurations that a statement names: yaml.safe_load(open("base.yaml")), load_config("base"), default="base.yaml".
+func (x *extraction) loads(s *python.Statement, file string, r rank) {
+	read := func(e *python.Expr, exts ...string) {
+		if e == nil || e.Kind != python.String || e.Text == "" || strings.ContainsAny(e.Text, " \n") || noConfig.MatchString(strings.ToLower(path.Base(e.Text))) {
+			return
+		}
+		for _, ext := range exts {
+			if ext != "" || isConfig(e.Text) {
+				if f, ok := x.tree.find(path.Dir(file), e.Text+ext); ok && len(x.parsed) <= maxImports {
+					x.load(f, r)
+					return
+				}
+			}
+		}
+	}
+	if s.Kind == python.Assign {
+		read(&s.Value, "")
+	}
+	for i := range s.Calls {
+		c := &s.Calls[i]
+		callee := c.Callee()
+		name := strings.ToLower(callee[strings.LastIndexByte(callee, '.')+1:])
+		switch {
+		case name == "add_argument" || name == "option":
+			read(c.Get("default"), "")
+		case name == "print" || strings.Contains(name, "save") || strings.Contains(name, "dump") || strings.Contains(name, "write"):
+		default:
+			exts := []string{""}
+			if strings.Contains(name, "config") || strings.Contains(name, "cfg") {
+				exts = append(exts, ".yaml", ".yml")
+			}
+			for i := range c.Args {
+				read(&c.Args[i], exts...)
+			}
+		}
+	}
+}
+
+// noConfig is in the names of configurations that are not about the training.
+var noConfig = regexp.MustCompile(`eval|test|infer|deploy|serv|logg|token|vocab|docker|compose|accelerate|label|class|index|sweep|ci\b`)
+
+// isConfig reports whether a file is a configuration, by its name.
+func isConfig(name string) bool {
+	switch path.Ext(name) {
+	case ".yaml", ".yml", ".toml":
+		return true
+	case ".json", ".ini", ".cfg":
+		return strings.Contains(name, "conf") || strings.Contains(name, "param") || strings.Contains(name, "train") || strings.Contains(name, "settings")
+	}
+	return false
 }
 
 // notebook returns the code of a Jupyter notebook, cell after cell, with empty lines for what is no Python: commands of the shell (!)
@@ -109,11 +167,15 @@ func (x *extraction) library(s *python.Statement, file string, top bool) {
 	}
 	at := where(file, s.Line)
 	x.uses(s.Module, at, top)
-	if i := strings.IndexByte(s.Module, '.'); i > 0 {
-		x.uses(s.Module[:i], at, top)
+	for i := range s.Module {
+		if s.Module[i] == '.' && i > 0 {
+			x.uses(s.Module[:i], at, top)
+		}
 	}
 	for _, n := range s.Names {
-		x.uses(n, at, top)
+		if facts().uses[n].framework == "" || n != strings.ToLower(n) { // the tune of "from ray import tune" is no library
+			x.uses(n, at, top)
+		}
 		x.uses(s.Module+"."+n, at, top)
 	}
 }

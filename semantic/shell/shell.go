@@ -60,6 +60,7 @@ type reader struct {
 	else_   int // how many branches are open that are not the first of their if
 	heredoc []string
 	depth   int // of defaults in defaults
+	loops   int // that were searched for options
 }
 
 // Parse reads a script that is called with params. Where it asks for its own folder, as by $(dirname "$0"), that is dir.
@@ -83,6 +84,9 @@ func (r *reader) more() bool { return r.at < len(r.source) && r.script.size <= m
 func (r *reader) step() {
 	c := r.source[r.at]
 	rest := r.source[r.at:]
+	if (c == 'w' || c == 'f') && !r.inWord && len(r.words) == 0 && r.optionLoop() {
+		return
+	}
 	switch {
 	case strings.HasPrefix(rest, "\\\n"), strings.HasPrefix(rest, "\\\r\n"):
 		r.at += strings.IndexByte(rest, '\n') + 1

@@ -77,7 +77,7 @@ func TestGrowth(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"a=(b $((1+2)) ${c:-d}", "x <<E\ny\nE\n", "'", "\"$", "`", "${", "$((", "a=${a:=$b}", "#\n\\\n"} {
+	for _, s := range []string{"a=(b $((1+2)) ${c:-d}", "x <<E\ny\nE\n", "'", "\"$", "`", "${", "$((", "a=${a:=$b}", "#\n\\\n", "while getopts a: o; do case $o in a) b=$OPTARG;; esac; done", "while [ $# -gt 0 ]; do case $1 in --a) b=$2; shift;; esac; done"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, source []byte) {
@@ -87,4 +87,31 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Loops that take options apart set what the parameters say, and what they do not say keeps its default.
+func TestOptions(t *testing.T) {
+	for _, c := range []struct {
+		source string
+		params []string
+		want   string
+	}{
+		{"M=a\nE=1\nwhile [[ $# -gt 0 ]]; do\n  case $1 in\n    --model|-m)\n      M=\"$2\"\n      shift 2\n      ;;\n    --epochs) E=$2; shift; shift ;;\n    --fp16) F=1; shift ;;\n    *) echo \"no $1\"; exit 1 ;;\n  esac\ndone\nrun $M $E $F",
+			[]string{"--fp16", "--model", "b"}, "run|b|1|1"},
+		{"while [ \"$#\" -gt 0 ]\ndo\nkey=\"$1\"\ncase $key in\n  --lr) LR=$2; shift ;;\nesac\nshift\ndone\nrun $LR", []string{"--x", "--lr", "0.1"}, "run|0.1"},
+		{"for i in \"$@\"; do\n case $i in\n  --size=*) S=\"${i#*=}\" ;;\n esac\ndone\nrun $S $1", []string{"--size=7b", "q"}, "run|7b|--size=7b"},
+		{"D=x\nwhile getopts \"m:d:v\" opt; do\n case $opt in\n  m) M=$OPTARG ;;\n  d) D=${OPTARG} ;;\n  v) V=1 ;;\n  \\?) exit 1 ;;\n esac\ndone\nrun $M $D $V", []string{"-v", "-m", "b"}, "run|b|x|1"},
+		{"for s in 1 2; do\n run $s\ndone", nil, "run|1"},
+		{"while [ $# -gt 0 ]; do\n case $1 in\n --a) A=$2; shift 2 ;;", []string{"--a", "1"}, ""}, // no end
+	} {
+		got := ""
+		for _, cmd := range Parse([]byte(c.source), ".", c.params...).Commands {
+			if cmd.Words[0] == "run" {
+				got = strings.Join(cmd.Words, "|")
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s\ngives %q, want %q", c.source, got, c.want)
+		}
+	}
 }
