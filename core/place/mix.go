@@ -61,7 +61,9 @@ const (
 	// if those are more: past it, all counts are halved. From then on values are
 	// derived after half as many, and replace the old ones when one of them
 	// changed by more than mixTolerance.
+	// Of more than mixRequests different requests, the older ones are forgotten too: a user may write another amount on each pod.
 	mixMemory    = 1 << 16
+	mixRequests  = 1 << 14
 	mixPerDevice = 8
 	mixTolerance = 0.05
 )
@@ -96,6 +98,10 @@ func (m *Mix) Observe(r *cluster.Request, pods int) {
 	m.due -= int64(pods)
 	if m.pods > m.memory() {
 		m.halve()
+		m.full = true
+	}
+	for len(m.requests) > mixRequests {
+		m.halve()
 	}
 }
 
@@ -111,7 +117,6 @@ func (m *Mix) halve() {
 			delete(m.requests, k)
 		}
 	}
-	m.full = true
 }
 
 // learn derives the values again when it is time or pools are new.

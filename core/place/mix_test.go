@@ -58,3 +58,29 @@ func TestSurveyFollowsNodes(t *testing.T) {
 	s.RemoveNode(small + 2)
 	check("in the zone, and lost", 14, 4)
 }
+
+// However many different requests come, a bounded number is remembered, those that come often among them, and the
+// values are derived from time to time as before.
+func TestMixForgets(t *testing.T) {
+	m := NewMix(cluster.New(nil))
+	often, rounds := cluster.Request{GPU: cluster.WholeGPU}, 0
+	for i := range int64(20 * mixRequests) {
+		m.Observe(&cluster.Request{GPU: cluster.WholeGPU, CPUMilli: 1 + i}, 2)
+		if i%100 == 0 {
+			m.Observe(&often, 1)
+		}
+		if len(m.requests) > mixRequests {
+			t.Fatalf("%d requests are remembered", len(m.requests))
+		}
+		if m.due <= 0 {
+			m.learn()
+			rounds++
+		}
+	}
+	if q := m.requests[keyOf(&often)]; q == nil || q.pods < 20 {
+		t.Errorf("the frequent request is remembered as %+v", q)
+	}
+	if rounds < 50 {
+		t.Errorf("values were derived %d times", rounds)
+	}
+}

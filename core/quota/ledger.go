@@ -68,6 +68,7 @@ type Queue struct {
 	// requested is what its own jobs request, by the models that they accept: see Request. shares
 	// and ownShares are what it with all below it, and its own jobs alone, are owed: see Divide.
 	requested         map[string]Milli
+	mostRequested     int // see fit.Map
 	shares, ownShares []Share
 	// resourceShares and ownResourceShares are the same of resources.
 	resourceShares, ownResourceShares []Share

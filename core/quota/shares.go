@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/internal/fit"
 )
 
 // Share is what a queue and all below it are owed of a GPU model, or of a resource, by its account.
@@ -43,7 +44,10 @@ func (q *Queue) Request(models []string, gpu Milli) {
 
 // RequestOf is Request of a resource, by its account.
 func (q *Queue) RequestOf(account string, amount Milli) {
-	q.requested[account] += amount
+	if q.requested[account] += amount; q.requested[account] == 0 { // or each model that a job ever named would cost a look in every division
+		delete(q.requested, account)
+		q.requested = fit.Map(q.requested, &q.mostRequested)
+	}
 	q.ledger.divided = nil
 	q.ledger.requests++
 	for up := q; up != nil; up = up.parent {

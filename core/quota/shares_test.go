@@ -463,3 +463,17 @@ func BenchmarkShares(b *testing.B) {
 		})
 	}
 }
+
+// A model that jobs named once costs nothing later.
+func TestRequestsAreForgotten(t *testing.T) {
+	q := NewLedger().newQueue()
+	for i := range 10_000 {
+		q.Request([]string{fmt.Sprint("model", i), "B"}, 1000)
+	}
+	for i := range 10_000 {
+		q.Request([]string{fmt.Sprint("model", i), "B"}, -1000)
+	}
+	if len(q.requested) > 0 || q.mostRequested >= 10_000 {
+		t.Errorf("%d requests are left, in room for %d", len(q.requested), q.mostRequested)
+	}
+}

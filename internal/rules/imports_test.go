@@ -23,7 +23,7 @@ var mayImport = map[string][]string{
 	"core/frag":        {"core/cluster"},
 	"core/goodput":     {},
 	"core/gputime":     {"core/cluster"},
-	"core/quota":       {"core/cluster"},
+	"core/quota":       {"core/cluster", "internal/fit"},
 	"core/place":       {"core/cluster", "core/frag"},
 	"core/place/joint": {"core/place"},
 	"core/defrag":      {"core/cluster", "core/place"},
@@ -88,7 +88,7 @@ var mayImport = map[string][]string{
 	"kube/follow":    {"kube/translate"},
 	"kube/act":       {"internal/fit", "api/", "kube/after", "kube/fair", "kube/follow", "kube/owners", "kube/translate"}, // it writes what it is given, and decides nothing
 	"kube/lease":     {"api/"},
-	"kube/stats":     {"core", "core/cluster", "core/frag", "core/quota", "kube/act"}, // act has metrics of its own
+	"kube/stats":     {"internal/fit", "core", "core/cluster", "core/frag", "core/quota", "kube/act"}, // act has metrics of its own
 	"kube/owners":    {"core", "api/v1alpha1", "kube/translate", "kube/keys"},
 	"kube/translate": {"core", "core/cluster", "api/", "kube/keys", "kube/sharing"},
 	"kube/exclude":   {"core", "core/cluster", "api/v1alpha1", "internal/spelling"},

@@ -10,6 +10,7 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/frag"
 	"github.com/muster-sched/muster/core/quota"
+	"github.com/muster-sched/muster/internal/fit"
 )
 
 // Stats are figures of a cluster at one moment.
@@ -167,7 +168,8 @@ type Census struct {
 	others string
 	sum    Stats // but for Models and Queues
 	models map[string]*Model
-	queues map[string]*Queue
+	queues map[string]*Queue // those that count something
+	most   int               // see fit.Map
 }
 
 // New returns an empty census. others is the queue to which pods of other schedulers are
@@ -199,12 +201,7 @@ func (c *Census) Stats(queues map[string]core.Queue) Stats {
 	for _, name := range slices.Sorted(maps.Keys(queues)) {
 		q := Queue{Name: name, Used: map[string]core.Milli{}}
 		if of := c.queues[name]; of != nil {
-			q.Waiting, q.Running = of.Waiting, of.Running
-			for model, gpu := range of.Used {
-				if gpu != 0 {
-					q.Used[model] = gpu
-				}
-			}
+			q.Waiting, q.Running, q.Used = of.Waiting, of.Running, maps.Clone(of.Used) // others read it meanwhile
 		}
 		st.Queues = append(st.Queues, q)
 	}
@@ -257,7 +254,13 @@ func (c *Census) AddGroup(g *Group, by int) {
 	q.Waiting += by * g.JobWaits
 	q.Running += by * g.JobRuns
 	for _, u := range g.Used {
-		q.Used[u.Model] += core.Milli(by) * u.GPU
+		if q.Used[u.Model] += core.Milli(by) * u.GPU; q.Used[u.Model] == 0 {
+			delete(q.Used, u.Model)
+		}
+	}
+	if q.Waiting == 0 && q.Running == 0 && len(q.Used) == 0 { // pods may name queues that do not exist
+		delete(c.queues, g.Queue)
+		c.queues = fit.Map(c.queues, &c.most)
 	}
 }
 

@@ -55,6 +55,9 @@ func TestCensus(t *testing.T) {
 	if st := c.Stats(nil); !reflect.DeepEqual(st, Stats{Reasons: map[string]int{}}) {
 		t.Errorf("what is left is %+v", st)
 	}
+	if len(c.queues) > 0 {
+		t.Errorf("queues are left: %v", c.queues)
+	}
 }
 
 // A scrape has what HP jobs are expected to have, by hour from now.
