@@ -169,6 +169,17 @@ type jobTable struct {
 	recounted   []*job // see Engine.refile
 }
 
+// requests yields all requests of the jobs that have not ended.
+func (t *jobTable) requests(yield func(*cluster.Request) bool) {
+	for _, j := range t.slots {
+		for k := 0; j != nil && k < len(j.Tasks); k++ {
+			if !yield(&j.Tasks[k].Request) {
+				return
+			}
+		}
+	}
+}
+
 // add gives a new job its slot and its number of arrival.
 func (t *jobTable) add(j *job) {
 	t.seq++

@@ -37,6 +37,7 @@ func (e *Engine) Decide(now Time) []Decision {
 
 	// 2. What depends on the nodes, on the mix of requests and on time.
 	e.planner.dropSearches()
+	e.dropAmounts()
 	if e.changes.nodes {
 		e.assignZone()
 		e.waiting.forgetShapes(e.changes.less)

@@ -231,6 +231,15 @@ func (us *units) compile(c *class) {
 	}
 }
 
+// dropAmounts drops the lists of amounts of jobs that have ended, if there are many: a user may write another resource, or another
+// amount of one, on each pod.
+func (e *Engine) dropAmounts() {
+	if e.state.ManyAmounts() {
+		e.state.KeepAmounts(e.jobs.requests)
+		e.waiting.forgetShapes(false)
+	}
+}
+
 // classOf returns what decides whether, and where, the job's waiting pods start. Whatever
 // decides that must be part of it: else a job would wait because another one does not fit.
 func (us *units) classOf(j *job) classID {

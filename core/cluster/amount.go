@@ -1,8 +1,11 @@
 package cluster
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"math"
 	"math/bits"
 	"slices"
@@ -168,18 +171,15 @@ func (a *Amounts) sets() []ofSet {
 // picked are the numbers of resources that no node has, of which each pod with GPUs takes one by its picker: what is
 // taken of it counts these pods. against are those that must not be on the same node, if it is blind.
 var (
-	picked  = [...]int32{EnginePicks: 0, NodePicks: 1}
-	against = [...]int32{EnginePicks: 1, NodePicks: 0}
+	picked  = [...]int64{EnginePicks: 0, NodePicks: 1}
+	against = [...]int64{EnginePicks: 1, NodePicks: 0}
 )
 
 // unnamed is how many resources have numbers and no names.
 const unnamed = 2
 
 // numbered is an amount, above 0, of the resource of that number.
-type numbered struct {
-	resource int32
-	value    int64
-}
+type numbered struct{ resource, value int64 }
 
 // ID returns the number of the list.
 func (a *Amounts) ID() AmountsID {
@@ -190,7 +190,7 @@ func (a *Amounts) ID() AmountsID {
 }
 
 // Amounts returns the other resources of a request as the state knows them, with the picker and the device sets if it is for GPUs. It
-// returns the same for equal ones, nil if all amounts are 0 and any picker and any devices will do. They are kept.
+// returns the same for equal ones, nil if all amounts are 0 and any picker and any devices will do. They are kept until [State.KeepAmounts].
 func (s *State) Amounts(r *Request) *Amounts {
 	if len(r.Others) == 0 && r.Picks() == AnyPicker && len(r.From) == 0 {
 		return nil
@@ -220,9 +220,14 @@ func (s *State) listed(list []Amount, picker Picker, from []ofSet) *Amounts {
 		if from != nil {
 			beside = s.listed(list, picker, nil)
 		}
-		id = AmountsID(len(s.amounts))
+		if n := len(s.spareAmounts); n > 0 {
+			id, s.spareAmounts = s.spareAmounts[n-1], s.spareAmounts[:n-1]
+		} else {
+			id = AmountsID(len(s.amounts))
+			s.amounts = append(s.amounts, nil)
+		}
 		s.amountsKey[key.String()] = id
-		s.amounts = append(s.amounts, &Amounts{id, known, picker, from, beside})
+		s.amounts[id] = &Amounts{id, known, picker, from, beside}
 		if from == nil {
 			s.amounts[id].beside = s.amounts[id]
 		}
@@ -230,11 +235,72 @@ func (s *State) listed(list []Amount, picker Picker, from []ofSet) *Amounts {
 	return s.amounts[id]
 }
 
+// fewAmounts is how many lists of amounts are kept whether they are used or not.
+const fewAmounts = 1 << 12
+
+// ManyAmounts reports whether there are so many lists of amounts that those that are not used any more should go: more than
+// twice as many as were used when that was done last.
+func (s *State) ManyAmounts() bool { return len(s.amountsKey) > max(fewAmounts, 2*s.usedAmounts) }
+
+// KeepAmounts drops the lists of amounts that are neither of these requests nor of pods on nodes, and the numbers of the resources that only such
+// lists have. All requests must be compiled again then, as after a change of nodes.
+// The journal must be empty. O(requests + pods + nodes).
+func (s *State) KeepAmounts(requests iter.Seq[*Request]) {
+	s.mustBeSettled()
+
+	// 1. What is used.
+	lists, resources := map[AmountsID]bool{}, map[int64]bool{}
+	use := func(a *Amounts) {
+		for ; a != nil && !lists[a.id]; a = a.beside {
+			lists[a.id] = true
+			for _, x := range a.list {
+				resources[x.resource] = true
+			}
+		}
+	}
+	for r := range requests {
+		use(s.Amounts(r))
+	}
+	for i := range s.nodes {
+		n := &s.nodes[i]
+		for h := range n.Pods {
+			use(s.amounts[h.Alloc.Others])
+		}
+		if n.others != nil {
+			for _, x := range n.others.free {
+				resources[x.resource] = true
+			}
+		}
+		for _, a := range n.Spec.Others { // of which nothing may be free
+			resources[s.resource(a.Name)] = true
+		}
+	}
+
+	// 2. The rest goes. A resource that comes back gets another number; a list may have the number of one that has gone.
+	maps.DeleteFunc(s.resources, func(_ string, number int64) bool { return !resources[number] })
+	kept := make(map[string]AmountsID, len(lists))
+	for key, id := range s.amountsKey {
+		if lists[id] {
+			kept[key] = id
+		} else {
+			s.amounts[id] = nil
+		}
+	}
+	s.amountsKey, s.usedAmounts, s.spareAmounts = kept, len(kept), s.spareAmounts[:0]
+	for id := len(s.amounts) - 1; id > 0; id-- { // in this order whatever that of the map is
+		if s.amounts[id] == nil {
+			s.spareAmounts = append(s.spareAmounts, AmountsID(id))
+		}
+	}
+	s.epoch++
+}
+
 // resource returns the number of a resource.
-func (s *State) resource(name string) int32 {
+func (s *State) resource(name string) int64 {
 	r, ok := s.resources[name]
 	if !ok {
-		r = unnamed + int32(len(s.resources))
+		s.lastResource++
+		r = s.lastResource
 		s.resources[name] = r
 	}
 	return r
@@ -250,21 +316,27 @@ func (n *Node) countOthers(a *Amounts, by int64) {
 	}
 }
 
-// others is what a node has that is counted for few pods only.
+// others is what a node has that is counted for few pods only. A tenant may name any number of resources, so nothing here is as long as the
+// numbers are large.
 type others struct {
-	// free is an amount of each resource, by its number; 0 of those past the end.
-	free []int64
+	free []numbered // amounts other than 0, by resource in ascending order
 }
 
 // countOther adds to what the node has free of a resource.
-func (n *Node) countOther(resource int32, value int64) {
+func (n *Node) countOther(resource, value int64) {
+	if value == 0 {
+		return
+	}
 	if n.others == nil {
 		n.others = new(others)
 	}
-	for len(n.others.free) <= int(resource) {
-		n.others.free = append(n.others.free, 0)
+	free := n.others.free
+	i, ok := slices.BinarySearchFunc(free, resource, func(x numbered, r int64) int { return cmp.Compare(x.resource, r) })
+	if !ok {
+		n.others.free = slices.Insert(free, i, numbered{resource, value})
+	} else if free[i].value += value; free[i].value == 0 {
+		n.others.free = slices.Delete(free, i, i+1)
 	}
-	n.others.free[resource] += value
 }
 
 // Times returns how many times the node has the amounts free, at most most; 0 if it is blind and has pods that must
@@ -292,11 +364,15 @@ func (n *Node) Keeps(off Picker) bool {
 
 // freeOf returns how much of a resource is free, less than nothing where the node
 // has become smaller than its pods.
-func (n *Node) freeOf(resource int32) int64 {
-	if n.others == nil || int(resource) >= len(n.others.free) {
-		return 0
+func (n *Node) freeOf(resource int64) int64 {
+	if n.others != nil {
+		for _, x := range n.others.free {
+			if x.resource == resource {
+				return x.value
+			}
+		}
 	}
-	return n.others.free[resource]
+	return 0
 }
 
 // FreeAmount returns how much of a resource is free on a node, less than nothing

@@ -156,7 +156,7 @@ func (y *yard) picture() any {
 		n.pods = y.held(NodeID(i))
 		n.crowd = nil
 		n.part = slices.Clone(n.part)
-		n.others = &others{free: []int64{y.FreeAmount(NodeID(i), "fpga"), y.FreeAmount(NodeID(i), "hca")}}
+		n.others = &others{free: []numbered{{0, y.FreeAmount(NodeID(i), "fpga")}, {1, y.FreeAmount(NodeID(i), "hca")}}}
 		nodes = append(nodes, n)
 	}
 	labels := maps.Clone(y.labels)

@@ -60,11 +60,14 @@ type State struct {
 	keys    []string    // of the labels that are levels for terms: see AddTermLevel
 	layouts map[string]*layout
 	// resources numbers the named resources, amountsKey the lists of amounts.
-	resources  map[string]int32
-	amountsKey map[string]AmountsID
-	amounts    []*Amounts // by number
-	journal    []change
-	epoch      uint64
+	resources    map[string]int64
+	lastResource int64
+	amountsKey   map[string]AmountsID
+	amounts      []*Amounts // by number, nil for those that are spare
+	spareAmounts []AmountsID
+	usedAmounts  int // see ManyAmounts
+	journal      []change
+	epoch        uint64
 	// podLabels returns the labels of the pods of jobs that have some, labels
 	// holds how many of them each domain hosts.
 	podLabels map[int32]func(pod int32) []string
@@ -91,7 +94,7 @@ func New(levels []string) *State {
 	s := &State{
 		levels: levels, byName: map[string]NodeID{}, poolKey: map[string]int32{},
 		layouts:   map[string]*layout{},
-		resources: map[string]int32{}, amountsKey: map[string]AmountsID{}, amounts: []*Amounts{nil},
+		resources: map[string]int64{}, lastResource: unnamed - 1, amountsKey: map[string]AmountsID{}, amounts: []*Amounts{nil},
 		podLabels: map[int32]func(int32) []string{}, labels: map[labelAt]int32{}, expected: map[NodeID][]Owner{},
 		domains: make([]domainSet, len(levels)+1),
 		lentOf:  map[NodeID]NodeID{}, loans: map[NodeID]*loan{},
