@@ -23,6 +23,7 @@ import (
 type idleClass struct {
 	class *class
 	awake bool
+	dozes bool  // it is awake, and when wake saw it last, it was asleep
 	bound bound // of its first job, if it is awake
 	// world and epoch are those in which the rest was found; epoch is 0 if nothing was.
 	world, epoch uint64
@@ -96,6 +97,7 @@ func (ps *pass) sightOf(q *idleQueue) sight {
 // are yielded changes nothing of that.
 func (ps *pass) idleClasses() iter.Seq2[sight, *idleClass] {
 	return func(yield func(sight, *idleClass) bool) {
+		ps.waiting.slots = ps.waiting.slots[:0]
 		for n := len(ps.waiting.idle.queues) - 1; n >= 0; n-- {
 			q := ps.waiting.idle.queues[n]
 			s := ps.sightOf(q)
@@ -130,7 +132,7 @@ func (ps *pass) look(q *sight, c *idleClass) wakefulness {
 		room = q.PinnedRoom(c.model)
 	}
 	switch lacks := room < c.gpu; {
-	case !lacks && c.shape.SlotsInAll() >= c.pods:
+	case !lacks && ps.slotsOf(c.shape) >= c.pods:
 		return fits
 	case lacks != (c.state == classOverrun):
 		if !ps.restate(q, c, lacks) {
@@ -142,6 +144,29 @@ func (ps *pass) look(q *sight, c *idleClass) wakefulness {
 	ps.wakes.retryAt(ps.now, c.at)
 	return asleep
 }
+
+// slotsOfShape is how many pods of a shape all nodes hold, by GPUs alone.
+type slotsOfShape struct {
+	*place.Shape
+	slots int
+}
+
+// slotsOf returns how many pods of a shape all nodes hold, by GPUs alone, while a pass looks at the idle classes: thousands have a few shapes.
+func (ps *pass) slotsOf(sh *place.Shape) int {
+	for i := range ps.waiting.slots {
+		if ps.waiting.slots[i].Shape == sh {
+			return ps.waiting.slots[i].slots
+		}
+	}
+	n := sh.SlotsInAll()
+	if len(ps.waiting.slots) < mostShapes {
+		ps.waiting.slots = append(ps.waiting.slots, slotsOfShape{sh, n})
+	}
+	return n
+}
+
+// mostShapes is of how many shapes a pass keeps that.
+const mostShapes = 16
 
 // restate files an idle class for which no search is worth a try, and which lacks quota now in place of room, or the other way round,
 // by that, as a try would; false if only a try tells.
@@ -165,6 +190,58 @@ func (ps *pass) restate(q *sight, c *idleClass, lacks bool) bool {
 	k.trimmed = false
 	ps.waiting.restate(k, state)
 	return true
+}
+
+// view is what decides for the classes of a queue that are awake what bounds their jobs, and for how long those of them that were asleep
+// when wake saw them are: as long as it is the same, and the queue's room is in the same range for them (dozing). Within the wakes of a pass, no room
+// is freed for what found none.
+type view struct {
+	pass, world, epoch uint64
+	version, freed     uint64
+	model              string
+	quota.Standing
+}
+
+// dozing is what wake found of the classes of a queue that are awake: how many there were, whether all of them were asleep, and the first turn of
+// those. The same ones lack quota with all room from some on and below some; from so many changes on, a search may be worth a try for one.
+type dozing struct {
+	awake       int
+	all         bool
+	first       turnOf
+	from, below Milli
+	changes     uint64
+}
+
+// viewOf returns how a queue is seen now.
+func (ps *pass) viewOf(q *sight, model string) view {
+	return view{
+		pass: ps.waiting.rounds.pass, world: ps.changes.world, epoch: ps.state.Epoch(), version: q.version, freed: ps.changes.freed,
+		model: model, Standing: q.Standing(model),
+	}
+}
+
+// unchanged reports whether what wake found of the classes of the queue that need the model of its view holds.
+func (queue *idleQueue) unchanged(q *sight, now view) bool {
+	room, d := q.RoomNow(now.model), &queue.dozing
+	return now == queue.view && d.from <= room && room < d.below && q.changes < d.changes
+}
+
+// doze notes that a class of the queue that is awake is asleep now.
+func (queue *idleQueue) doze(q *sight, c *idleClass) {
+	if c.dozes = !c.pinned && c.model == queue.view.model; !c.dozes {
+		queue.dozing.all = false
+		return
+	}
+	d := &queue.dozing
+	if t := (turnOf{c.bound, c.first, c.class}); d.first.class == nil || t.before(&d.first) {
+		d.first = t
+	}
+	d.changes = min(d.changes, c.changes)
+	if room := q.RoomNow(c.model); room < c.gpu {
+		d.below = min(d.below, c.gpu)
+	} else {
+		d.from = max(d.from, c.gpu)
+	}
 }
 
 // turnOf is where a class comes among those that are tried.
@@ -207,38 +284,77 @@ func (ps *pass) due(t *turnOf) bool {
 
 // wake files the first ones of the classes that are awake to be tried: of those of which a try may decide something. A class has
 // one turn in a pass. So the state in which it waits is found when its turn has come, or earlier, but not later.
+//
+// After a plan, or a start, little is new for most queues: where it is not, what was found of their classes holds.
 func (ps *pass) wake() {
 	aw := &ps.awake
+	reactivated := aw.wave == 0 // just now: nothing has happened since
 	if aw.plans == ps.nominations.plansMade || aw.wave == 0 {
 		aw.wave = max(1, aw.wave*waveGrowth)
 	}
 	aw.some, aw.dozing, aw.plans, aw.changes = false, false, ps.nominations.plansMade, math.MaxUint64
 	wave := heap[turnOf]{moved: func(turnOf, int) {}, less: func(a, b turnOf) bool { return b.before(&a) }} // the last one on top
-	for q, c := range ps.idleClasses() {
-		if !c.awake {
-			continue
+	ps.waiting.slots = ps.waiting.slots[:0]
+	for _, queue := range ps.waiting.idle.queues {
+		// 1. Is it as it was? If all of its classes that are awake are asleep still, and none has had its turn meanwhile, they need no look.
+		d := &queue.dozing
+		q, same := sight{}, false
+		if queue.view.pass == ps.waiting.rounds.pass {
+			if d.awake == 0 {
+				continue
+			}
+			q = ps.sightOf(queue)
+			same = queue.unchanged(&q, ps.viewOf(&q, queue.view.model))
+			if same && d.all && (ps.waiting.turn.class == nil || !d.first.before(&ps.waiting.turn)) {
+				aw.dozing = true
+				aw.changes = min(aw.changes, d.changes-ps.shares.gains(q.Queue))
+				continue
+			}
 		}
-		c.bound = ps.units.boundIn(q.Queue, c.lacks, c.bound)
-		if c.awake = ps.waiting.untried(c); !c.awake {
-			continue
+		// 2. Else those of which that is known need none.
+		viewed := same
+		d.awake, d.all, d.first = 0, true, turnOf{}
+		for i := range queue.classes {
+			c := &queue.classes[i]
+			if !c.awake {
+				continue
+			}
+			if !viewed {
+				q, viewed = ps.sightOf(queue), true
+				queue.view = ps.viewOf(&q, c.model)
+				d.from, d.below, d.changes = math.MinInt64, math.MaxInt64, math.MaxUint64
+			}
+			known := same && c.model == queue.view.model
+			if !known && !reactivated {
+				c.bound = ps.units.boundIn(q.Queue, c.lacks, c.bound)
+			}
+			if c.awake = ps.waiting.untried(c); !c.awake {
+				continue
+			}
+			d.awake++
+			if known && c.dozes || !reactivated && ps.look(&q, c) == asleep {
+				queue.doze(&q, c)
+				aw.dozing = true
+				aw.changes = min(aw.changes, c.changes-ps.shares.gains(q.Queue))
+				continue
+			}
+			c.dozes, d.all = false, false
+			t := turnOf{c.bound, c.first, c.class}
+			if len(wave.items) < aw.wave {
+				wave.push(t)
+				continue
+			}
+			if last := wave.items[0]; t.before(&last) {
+				wave.items[0] = t
+				wave.down(0)
+				t = last
+			}
+			if !aw.some || t.before(&aw.next) {
+				aw.some, aw.next = true, t
+			}
 		}
-		if ps.look(&q, c) == asleep {
-			aw.dozing = true
-			aw.changes = min(aw.changes, c.changes-ps.shares.gains(q.Queue))
-			continue
-		}
-		t := turnOf{c.bound, c.first, c.class}
-		if len(wave.items) < aw.wave {
-			wave.push(t)
-			continue
-		}
-		if last := wave.items[0]; t.before(&last) {
-			wave.items[0] = t
-			wave.down(0)
-			t = last
-		}
-		if !aw.some || t.before(&aw.next) {
-			aw.some, aw.next = true, t
+		if !viewed {
+			queue.view = view{pass: ps.waiting.rounds.pass} // none is awake
 		}
 	}
 	for _, t := range wave.items {

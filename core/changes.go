@@ -97,7 +97,8 @@ type changes struct {
 	*Engine
 	// pools are those in which room was freed, a bit each (modulo 64): see poolBit.
 	pools uint64
-	quota bool // some was given back
+	freed uint64 // counts how often room was
+	quota bool   // some was given back
 	// bounds says that less runs where queues bound that, or that queues were changed.
 	bounds bool
 	nodes  bool // some were added or changed
@@ -128,6 +129,7 @@ func poolBit(n *cluster.Node) uint64 { return 1 << (uint(n.PoolNumber()) % 64) }
 // of its limit of pods, too, and the other way round.
 func (c *changes) roomFreed(id cluster.NodeID) {
 	c.pools |= poolBit(c.state.Node(id))
+	c.freed++
 	if c.standbys.ever {
 		c.pools |= c.standbys.poolsAt(id)
 	}

@@ -24,6 +24,9 @@ type idleQueue struct {
 	at      int   // in the list of queues
 	cohort  int32 // of the queue, as far as any of them was found uncovered
 	classes []idleClass
+	// view and dozing are of the classes that are awake, as [pass.wake] saw them last.
+	view   view
+	dozing dozing
 }
 
 // all yields the idle classes, the last ones first: the one that is yielded may leave the list, or go to its end.

@@ -96,6 +96,7 @@ type waiting struct {
 	relabelled uint64
 	paused     heap[*job] // by the end of their pause
 	woken      []*class   // scratch memory
+	slots      []slotsOfShape
 }
 
 func newWaiting(strict bool, classOf func(*job) classID, served *longTerm, turns *turns) waiting {
