@@ -1,6 +1,8 @@
 package core
 
 import (
+	"iter"
+	"math"
 	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
@@ -46,38 +48,74 @@ func (v *victim) precedes(l *lead) bool {
 type ahead struct {
 	by    preemptor
 	leads heap[lead]
-	// rest are leads that come after those, as their victims are spared or of higher precedence: the heap has none
-	// only if there is no rest.
-	rest   []lead
+	// All leads are of one level. Those of later levels are not listed yet: most plans need none. more says that there may be some: the heap has
+	// no lead only if there are none. paid says that those that pay have been looked at already: see payers.
+	level  level
+	more   bool
+	paid   bool
 	looked heap[victim]
 }
+
+// level is what comes first among the prices of leads: how far victims are spared, and their precedence.
+type level struct {
+	spared     spared
+	precedence precedence
+}
+
+func (l level) before(o level) bool {
+	return l.spared < o.spared || l.spared == o.spared && l.precedence.compare(o.precedence) > 0
+}
+
+// lowest is before the level of every lead.
+func lowest() level { return level{precedence: precedence{class: LP + 1}} }
 
 // partial reports whether a search has not found all its victims yet.
 func (s *search) partial() bool { return len(s.ahead.leads.items)+len(s.ahead.looked.items) > 0 }
 
-// refill moves the first ones of the rest to the heap of leads if that is empty: those that are spared for the same and of the same
-// precedence.
-func (a *ahead) refill() {
-	if len(a.leads.items) > 0 || len(a.rest) == 0 {
+// refill lists the leads of the next level if all of the last one have been looked at.
+func (pl *planner) refill(s *search) {
+	a := &s.ahead
+	if len(a.leads.items) > 0 || !a.more {
 		return
 	}
-	level := func(l *lead) price { return price{spared: l.spared, precedence: l.precedence} }
-	first := level(&a.rest[0])
-	for i := range a.rest {
-		if l := level(&a.rest[i]); l.less(first) {
-			first = l
+	next := a.level
+	for l, p := range pl.later(s, func(least level) bool { return next != a.level && next.before(least) }) {
+		at := level{l.spared, l.precedence}
+		if next == a.level || at.before(next) {
+			next, a.leads.items = at, a.leads.items[:0]
 		}
-	}
-	rest := a.rest[:0]
-	for _, l := range a.rest {
-		if level(&l) == first {
+		if at == next {
+			l.cost += p.lossAt(a.by.now)
 			a.leads.items = append(a.leads.items, l)
-		} else {
-			rest = append(rest, l)
 		}
 	}
-	a.rest = rest
+	a.more = next != a.level
+	a.level = next
 	a.leads.order()
+}
+
+// later yields the leads of later levels than the last one, without what is lost, but for those of lists of which none is needed: of which no pod is
+// of a lower level than one.
+func (pl *planner) later(s *search, needless func(least level) bool) iter.Seq2[lead, *coveredPod] {
+	a := &s.ahead
+	cohort, own := pl.entitlement.cohortAt(a.by.queue), pl.tenantOfOwn(&a.by)
+	return func(yield func(lead, *coveredPod) bool) {
+		for list, others := range pl.leavers(&a.by) {
+			if needless(level{precedence: list.of}) {
+				continue
+			}
+			someYoung := pl.isYoung(list.latest, a.by.now)
+			for i := range list.pods {
+				p := &list.pods[i]
+				if p.follows || others && p.tenant == own || someYoung && pl.isYoung(p.since, a.by.now) || a.paid && pl.pays(p, &a.by) {
+					continue
+				}
+				if l := pl.leadTo(p, list.of, cohort, &a.by); a.level.before(level{l.spared, l.precedence}) && !yield(l, p) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // looksAtAll is how many running pods there are at most where a search looks at all that may be evicted: that serves alike jobs, too.
@@ -105,28 +143,35 @@ func (pl *planner) lookAhead(s *search, c preemptor) {
 	s.due, s.sorted = Never, true
 	pl.trial++
 	a := &s.ahead
-	a.by = c
+	a.by, a.level, a.more, a.paid = c, lowest(), true, false
 	a.leads = heap[lead]{items: a.leads.items[:0], moved: func(lead, int) {}, less: func(a, b lead) bool { return a.before(&b) }}
 	a.looked = heap[victim]{items: a.looked.items[:0], moved: func(victim, int) {}, less: func(a, b victim) bool { return a.cheaper(&b) < 0 }}
-	a.rest = a.rest[:0]
-	cohort := pl.entitlement.cohortAt(c.queue)
-	for of, p := range pl.leavers(c) {
-		switch {
-		case p.follows:
-		case !pl.isYoung(p, c.now):
-			a.rest = append(a.rest, pl.leadTo(p, of, cohort, &c))
-		case cluster.Plus(p.since, pl.policy.Preempt.MinRuntime) < s.due:
-			pl.mayAddVictim(s, c, pl.jobs.slots[p.Job], int(p.Pod)) // it adds none, and says when it may
+	pl.noteYoung(s, &c)
+	pl.refill(s)
+	c.later.note(s.due)
+}
+
+// noteYoung notes when the first of those pods may leave that are too young now.
+func (pl *planner) noteYoung(s *search, c *preemptor) {
+	own := pl.tenantOfOwn(c)
+	for list, others := range pl.leavers(c) {
+		if !pl.isYoung(list.latest, c.now) {
+			continue
+		}
+		for i := range list.pods {
+			p := &list.pods[i]
+			if p.follows || others && p.tenant == own || !pl.isYoung(p.since, c.now) || cluster.Plus(p.since, pl.policy.Preempt.MinRuntime) >= s.due {
+				continue
+			}
+			pl.mayAddVictim(s, *c, pl.jobs.slots[p.Job], int(p.Pod)) // it adds none, and says when it may
 		}
 	}
-	a.refill()
-	c.later.note(s.due)
 }
 
 // fewVictims is how many victims a search finds first.
 const fewVictims = 16
 
-// leadTo returns what is known of a pod without another look, as a victim of a job in a cohort.
+// leadTo returns what is known of a pod without another look, but for what is lost, as a victim of a job in a cohort.
 func (pl *planner) leadTo(p *coveredPod, of precedence, cohort int32, c *preemptor) lead {
 	out := lead{price: price{precedence: of, cost: 1}, pod: p}
 	t := &pl.entitlement.tenants[p.tenant]
@@ -138,14 +183,19 @@ func (pl *planner) leadTo(p *coveredPod, of precedence, cohort int32, c *preempt
 			out.spared = sparedByShare
 		}
 	}
-	if p.loses > 0 {
-		age := c.now - max(p.since, p.saved)
-		if p.checkpoint > 0 {
-			age %= p.checkpoint
-		}
-		out.cost += gpuTime(p.loses, max(age, 0))
-	}
 	return out
+}
+
+// lossAt returns what is lost at least if the pod leaves, or its gang.
+func (p *coveredPod) lossAt(now Time) int64 {
+	if p.loses == 0 {
+		return 0
+	}
+	age := now - max(p.since, p.saved)
+	if p.checkpoint > 0 {
+		age %= p.checkpoint
+	}
+	return gpuTime(p.loses, max(age, 0))
 }
 
 // exceeds reports whether the units of a queue hold so much more than it is owed of any model.
@@ -175,7 +225,7 @@ func (pl *planner) lookAtMore(s *search, most int) bool {
 		}
 		l := a.leads.items[0]
 		a.leads.remove(l, 0)
-		a.refill()
+		pl.refill(s)
 		pl.lookAt(s, l.pod)
 	}
 	if !s.partial() {
@@ -187,44 +237,59 @@ func (pl *planner) lookAtMore(s *search, most int) bool {
 
 // lookAtAll completes a search.
 func (pl *planner) lookAtAll(s *search) {
-	for s.partial() {
-		pl.lookAtMore(s, len(s.ahead.leads.items)+len(s.ahead.rest)+len(s.ahead.looked.items))
-	}
+	pl.lookAtMore(s, math.MaxInt)
 }
 
 // others looks at all that is ahead of a search, and returns what it found, in no order. Nothing is ahead then.
 func (pl *planner) others(s *search) []victim {
 	a, n := &s.ahead, len(s.victims)
-	for _, l := range slices.Concat(a.leads.items, a.rest) {
-		pl.mayAddVictim(s, a.by, pl.jobs.slots[l.pod.Job], int(l.pod.Pod))
+	look := func(p *coveredPod) { pl.mayAddVictim(s, a.by, pl.jobs.slots[p.Job], int(p.Pod)) }
+	for _, l := range a.leads.items {
+		look(l.pod)
+	}
+	if a.more {
+		for _, p := range pl.later(s, func(level) bool { return false }) {
+			look(p)
+		}
 	}
 	out := append(slices.Clone(a.looked.items), s.victims[n:]...)
 	s.victims = s.victims[:n]
-	a.leads.items, a.rest, a.looked.items = a.leads.items[:0], a.rest[:0], a.looked.items[:0]
+	a.leads.items, a.looked.items, a.more = a.leads.items[:0], a.looked.items[:0], false
 	return out
+}
+
+// pays reports whether evicting a listed pod may return quota to those to which the job's queue owes some: see paysFor.
+func (pl *planner) pays(p *coveredPod, c *preemptor) bool {
+	t := &pl.entitlement.tenants[p.tenant]
+	above := t.queue.Common(c.queue)
+	if c.cover == byShare {
+		return above.Name != ""
+	}
+	return t.cohort == pl.entitlement.cohortAt(c.queue) || above.Lists() != nil
 }
 
 // payers returns the victims of a search that return quota to those to which the job's queue owes some, the cheapest first. It
 // looks at all that may be ahead, and at nothing else there.
 func (pl *planner) payers(s *search, c *preemptor) []victim {
 	a := &s.ahead
-	own := pl.entitlement.cohortAt(c.queue)
 	var pay []*coveredPod
-	pays := func(l lead) bool {
-		t := &pl.entitlement.tenants[l.pod.tenant]
-		above := t.queue.Common(c.queue) // see paysFor
-		pays := t.cohort == own || above.Lists() != nil
-		if c.cover == byShare {
-			pays = above.Name != ""
+	if s.partial() && !a.paid {
+		a.leads.items = slices.DeleteFunc(a.leads.items, func(l lead) bool {
+			pays := pl.pays(l.pod, &a.by)
+			if pays {
+				pay = append(pay, l.pod)
+			}
+			return pays
+		})
+		a.leads.order()
+		for _, p := range pl.later(s, func(level) bool { return !a.more }) {
+			if pl.pays(p, &a.by) {
+				pay = append(pay, p)
+			}
 		}
-		if pays {
-			pay = append(pay, l.pod)
-		}
-		return pays
+		a.paid = true
 	}
-	a.leads.items, a.rest = slices.DeleteFunc(a.leads.items, pays), slices.DeleteFunc(a.rest, pays)
-	a.leads.order()
-	a.refill()
+	pl.refill(s)
 	for _, p := range pay {
 		pl.lookAt(s, p)
 	}

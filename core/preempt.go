@@ -238,5 +238,6 @@ type planner struct {
 	ranks    []*ranked
 	tried    []cluster.NodeID
 	freed    []int32
-	freedNow []int32
+	young    []nodeFreed
+	drawn    []nodeFreed
 }

@@ -16,6 +16,23 @@ import (
 type coveredPods struct {
 	of   precedence
 	pods []coveredPod
+	// frees says of each of them what it would free where, by itself: to add that up reads a fifth of the memory. latest is when the last one
+	// of them started.
+	frees  []nodeFreed
+	latest Time
+}
+
+// nodeFreed is how many devices are freed on a node.
+type nodeFreed struct {
+	node    cluster.NodeID
+	devices int32
+}
+
+// add lists another pod.
+func (l *coveredPods) add(p coveredPod) {
+	l.pods = append(l.pods, p)
+	l.frees = append(l.frees, nodeFreed{p.node, int32(p.devices)})
+	l.latest = max(l.latest, p.since)
 }
 
 // coveredPod is a running pod as a search sees it first: of thousands that are listed, most need no other look.
@@ -53,7 +70,8 @@ func (c *entitlement) listedPods(k *cohort, of cover) []coveredPods {
 func (c *entitlement) listPods(k *cohort) {
 	for of := range k.pods {
 		for n := range k.pods[of] {
-			k.pods[of][n].pods = k.pods[of][n].pods[:0]
+			l := &k.pods[of][n]
+			l.pods, l.frees, l.latest = l.pods[:0], l.frees[:0], -MaxTime
 		}
 	}
 	for n := range k.units {
@@ -83,7 +101,7 @@ func (c *entitlement) listPods(k *cohort) {
 				out.loses = loses
 			}
 			out.follows = u.pod < 0 && len(list.pods) > from && c.followsIn(&list.pods[from], &out)
-			list.pods = append(list.pods, out)
+			list.add(out)
 		}
 	}
 }
@@ -93,7 +111,7 @@ func (k *cohort) podsOf(of cover, at precedence) *coveredPods {
 	n := slices.IndexFunc(k.pods[of], func(l coveredPods) bool { return l.of == at })
 	if n < 0 {
 		n = len(k.pods[of])
-		k.pods[of] = append(k.pods[of], coveredPods{of: at})
+		k.pods[of] = append(k.pods[of], coveredPods{of: at, latest: -MaxTime})
 	}
 	return &k.pods[of][n]
 }
@@ -131,32 +149,38 @@ func (c *entitlement) checkpointed(j *job) {
 // listed reports whether the pods that a job may evict are listed by what covers them. Leases ask for more than that.
 func (pl *planner) listed() bool { return pl.shares.count() && !pl.longTerm.repairing }
 
-// leavers yields the listed pods, with their precedence, that may have to make room for the job, as far as what covers them and their
-// precedence says: those of other queues that are covered less, and those that rank below it and are not covered more.
-func (pl *planner) leavers(c preemptor) iter.Seq2[precedence, *coveredPod] {
-	reclaims := pl.mayReclaim(c)
-	own, some := pl.entitlement.numberIn[c.queue]
-	if !some {
-		own = -1
-	}
-	return func(yield func(precedence, *coveredPod) bool) {
+// leavers yields the lists of pods that may have to make room for the job, as far as what covers them and their
+// precedence says: those of other queues that are covered less, and those that rank below it and are not covered more. others says that of
+// those in the list, pods of the job's own queue do not.
+func (pl *planner) leavers(c *preemptor) iter.Seq2[*coveredPods, bool] {
+	reclaims := pl.mayReclaim(*c)
+	own := pl.entitlement.cohortAt(c.queue)
+	return func(yield func(list *coveredPods, others bool) bool) {
 		for n := range pl.entitlement.cohorts {
 			k := &pl.entitlement.cohorts[n]
 			for of := uncovered; of <= c.cover; of++ {
-				for _, list := range pl.entitlement.listedPods(k, of) {
-					byRank := pl.mayYieldByRank(c, list.of)
-					if list.of.class < c.Class || !byRank && !(reclaims && of < c.cover) {
+				lists := pl.entitlement.listedPods(k, of)
+				for i := range lists {
+					l := &lists[i]
+					byRank := pl.mayYieldByRank(*c, l.of)
+					if len(l.pods) == 0 || l.of.class < c.Class || !byRank && !(reclaims && of < c.cover) {
 						continue
 					}
-					for i := range list.pods {
-						if p := &list.pods[i]; (byRank || p.tenant != own) && !yield(list.of, p) {
-							return
-						}
+					if !yield(l, !byRank && int32(n) == own) {
+						return
 					}
 				}
 			}
 		}
 	}
+}
+
+// tenantOfOwn returns the number of the job's queue among the tenants, -1 if it has no units.
+func (pl *planner) tenantOfOwn(c *preemptor) int32 {
+	if n, some := pl.entitlement.numberIn[c.queue]; some {
+		return n
+	}
+	return -1
 }
 
 // mostCounted is how many pods that rank below a job are counted for it, one by one. Among more, a search soon finds
@@ -173,41 +197,55 @@ func (pl *planner) mayClear(c preemptor, of searchOf) bool {
 	if !pl.listed() {
 		return pl.mayReclaim(c) || pl.mayClearByRank(c)
 	}
-	// 1. What all of those hold by node, and those of them that have run for long enough.
-	nodes := pl.state.Nodes()
-	// Where there is room, a few nodes show it most of the time: those that so many leave as one pod takes.
-	freed, now := cleared(pl.freed, nodes), cleared(pl.freedNow, nodes)
-	pl.freed, pl.freedNow, pl.tried = freed, now, pl.tried[:0]
-	young := false
+	// 1. What those of them hold by node that have run for long enough. Where there is room, a few nodes show it most of the time: those that
+	// so many leave as one pod takes.
+	now := cleared(pl.freed, pl.state.Nodes())
+	pl.freed, pl.young, pl.tried = now, pl.young[:0], pl.tried[:0]
+	own := pl.tenantOfOwn(&c)
 	size, missing := c.largest()
 	if len(c.unit.Tasks) > 1 || size == 0 {
 		size, missing = math.MaxInt32, 1
 	}
-	for _, p := range pl.leavers(c) {
-		freed[p.node] += int32(p.devices)
-		if pl.isYoung(p, c.now) {
-			young = true
-			continue
-		}
-		before := int(now[p.node]) / size
-		now[p.node] += int32(p.devices)
-		if more := int(now[p.node])/size - before; more > 0 {
-			if before == 0 {
-				pl.tried = append(pl.tried, p.node)
+	for l, others := range pl.leavers(&c) {
+		someYoung := pl.isYoung(l.latest, c.now)
+		for i, f := range l.frees {
+			if others && l.pods[i].tenant == own {
+				continue
 			}
-			if missing -= more; missing <= 0 {
-				if pl.roomOn(c, pl.tried, now) {
-					return true
+			if someYoung && pl.isYoung(l.pods[i].since, c.now) {
+				pl.young = append(pl.young, f)
+				continue
+			}
+			was := now[f.node]
+			now[f.node] = was + f.devices
+			if int(was+f.devices) < size {
+				continue
+			}
+			before := int(was) / size
+			if more := int(was+f.devices)/size - before; more > 0 {
+				if before == 0 {
+					pl.tried = append(pl.tried, f.node)
 				}
-				missing = len(pl.tried) // twice as many, or more
+				if missing -= more; missing <= 0 {
+					if pl.roomOn(c, pl.tried, now) {
+						return true
+					}
+					missing = len(pl.tried) // twice as many, or more
+				}
 			}
 		}
 	}
-	if !pl.roomBeside(c, freed) {
+	if pl.roomBeside(c, now) {
+		return true
+	}
+	if len(pl.young) == 0 {
 		return false
 	}
-	if !young || pl.roomBeside(c, now) {
-		return true
+	for _, f := range pl.young {
+		now[f.node] += f.devices
+	}
+	if !pl.roomBeside(c, now) {
+		return false
 	}
 
 	// 2. When will the first one of the others have run for long enough?
@@ -221,26 +259,30 @@ func (pl *planner) mayClear(c preemptor, of searchOf) bool {
 	return false
 }
 
-// isYoung reports whether neither a pod nor its gang has run for the minimum time that the policy says for all.
-func (pl *planner) isYoung(p *coveredPod, now Time) bool {
-	return now < cluster.Plus(p.since, pl.policy.Preempt.MinRuntime)
+// isYoung reports whether neither a pod nor its gang, one of which started at a time, has run for the minimum time that the policy says for all.
+func (pl *planner) isYoung(since, now Time) bool {
+	return now < cluster.Plus(since, pl.policy.Preempt.MinRuntime)
 }
 
 // gatherListed adds to a search on all nodes what may be evicted, from the list of pods by cover; or finds only when
 // the first one that is too young may be.
 func (pl *planner) gatherListed(s *search, c preemptor, onlyDue bool) {
-	for _, p := range pl.leavers(c) {
-		if p.follows {
-			continue
-		}
-		if pl.isYoung(p, c.now) {
-			if cluster.Plus(p.since, pl.policy.Preempt.MinRuntime) >= s.due {
-				continue // it would change nothing
+	own := pl.tenantOfOwn(&c)
+	for l, others := range pl.leavers(&c) {
+		for i := range l.pods {
+			p := &l.pods[i]
+			if p.follows || others && p.tenant == own {
+				continue
 			}
-		} else if onlyDue && !p.protected {
-			continue
+			if pl.isYoung(p.since, c.now) {
+				if cluster.Plus(p.since, pl.policy.Preempt.MinRuntime) >= s.due {
+					continue // it would change nothing
+				}
+			} else if onlyDue && !p.protected {
+				continue
+			}
+			pl.mayAddVictim(s, c, pl.jobs.slots[p.Job], int(p.Pod))
 		}
-		pl.mayAddVictim(s, c, pl.jobs.slots[p.Job], int(p.Pod))
 	}
 }
 
@@ -267,21 +309,33 @@ func (pl *planner) mayClearByRank(c preemptor) bool {
 
 // roomBeside reports whether the job would find room by count if so many devices more were free, by node.
 func (pl *planner) roomBeside(c preemptor, freed []int32) bool {
-	pl.tried = pl.tried[:0]
+	least, _ := c.largest()
+	if len(c.unit.Tasks) > 1 || pl.standbys.ever {
+		least = 0
+	}
+	pl.tried, pl.drawn = pl.tried[:0], pl.drawn[:0]
 	for id, devices := range freed {
 		if devices == 0 {
 			continue
 		}
 		id := cluster.NodeID(id)
+		if pl.state.Node(id).Free()+int(devices) < least {
+			continue // for none of its pods
+		}
 		pl.tried = append(pl.tried, id)
 		if home := pl.state.Home(id); home != id && pl.state.Draws(id) { // the home came first
 			if freed[home] == 0 {
 				pl.tried = append(pl.tried, home)
 			}
-			freed[home] += int32(bits.OnesCount64(pl.state.Drawn(id)))
+			pl.drawn = append(pl.drawn, nodeFreed{home, int32(bits.OnesCount64(pl.state.Drawn(id)))})
+			freed[home] += pl.drawn[len(pl.drawn)-1].devices
 		}
 	}
-	return pl.roomOn(c, pl.tried, freed)
+	ok := pl.roomOn(c, pl.tried, freed)
+	for _, d := range pl.drawn {
+		freed[d.node] -= d.devices
+	}
+	return ok
 }
 
 // roomOn is roomBeside on some nodes.

@@ -256,7 +256,7 @@ func (pl *planner) newSearch(of searchOf) *search {
 		pl.spareSearches = pl.spareSearches[:k-1]
 	}
 	*s = search{of: of, all: true, victims: s.victims[:0], at: s.at[:0], groups: s.groups[:0], ahead: s.ahead}
-	s.ahead.leads.items, s.ahead.rest, s.ahead.looked.items = s.ahead.leads.items[:0], s.ahead.rest[:0], s.ahead.looked.items[:0]
+	s.ahead.leads.items, s.ahead.looked.items, s.ahead.more = s.ahead.leads.items[:0], s.ahead.looked.items[:0], false
 	return s
 }
 
