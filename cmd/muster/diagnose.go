@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -72,6 +73,8 @@ of a container that was started again, the log of the one that ended.`,
 // diagnoseLogs writes what is found in each log. Of the pods of a job, text has those that failed.
 func diagnoseLogs(c *cobra.Command, logs []jobLog, models *models, node *nodeFlags, asJSON bool) error {
 	written, healthy := 0, 0
+	var verdicts []diagnose.Verdict
+	var names []string
 	for i := range logs {
 		v, err := diagnoseLog(c, &logs[i], models)
 		if err != nil {
@@ -86,7 +89,13 @@ func diagnoseLogs(c *cobra.Command, logs []jobLog, models *models, node *nodeFla
 			return err
 		}
 		written++
+		verdicts, names = append(verdicts, v.Verdict), append(names, logs[i].name)
 		if err := node.keep(&v.Verdict, logs[i].name); err != nil {
+			return err
+		}
+	}
+	if !asJSON {
+		if err := writeRoot(c.OutOrStdout(), verdicts, names); err != nil {
 			return err
 		}
 	}
@@ -94,6 +103,32 @@ func diagnoseLogs(c *cobra.Command, logs []jobLog, models *models, node *nodeFla
 		return nil
 	}
 	_, err := fmt.Fprintf(c.OutOrStdout(), "The logs of %d of %d pods show no failure.\n", healthy, len(logs))
+	return err
+}
+
+// writeRoot says which log has the root, if others are of processes that waited for it: true of the logs of one job.
+func writeRoot(w io.Writer, verdicts []diagnose.Verdict, names []string) error {
+	root := diagnose.Root(verdicts)
+	var waited []string
+	for i := range verdicts {
+		if verdicts[i].Waited() {
+			waited = append(waited, names[i])
+		}
+	}
+	if len(waited) == 0 || len(verdicts) < 2 {
+		return nil
+	}
+	const most = 5
+	if n := len(waited) - most; n > 0 {
+		waited = append(waited[:most], fmt.Sprintf("%d more", n))
+	}
+	text := "Of one job, all of these waited for a process whose log is not among them."
+	if root >= 0 {
+		text = fmt.Sprintf("Of one job, the root is in %s; processes that waited for others: %s.", names[root], strings.Join(waited, ", "))
+	} else if len(waited) < len(verdicts) {
+		return nil
+	}
+	_, err := fmt.Fprintln(w, "\n"+table.Printable(text))
 	return err
 }
 

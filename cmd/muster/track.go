@@ -147,6 +147,11 @@ func (f *trackFlags) table(c *cobra.Command, logs []jobLog) error {
 			fmt.Fprintf(c.OutOrStdout(), "%s: a language model was asked.\n", table.Printable(logs[i].name))
 		}
 	}
+	for i := range at {
+		if at[i].Readings == 0 && logs[i].pod == nil {
+			fmt.Fprintf(c.OutOrStdout(), "%s: no line says how far the job is.\n", table.Printable(logs[i].name))
+		}
+	}
 	if silent == 0 {
 		return nil
 	}

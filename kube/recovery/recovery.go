@@ -358,7 +358,7 @@ func Diagnosis(v *diagnose.Verdict, job, node string, at core.Time) core.JobDiag
 	if a.GoesOn {
 		ev.Remedy.Restarts = core.AsBefore
 	}
-	if v.Category == diagnose.Infrastructure {
+	if v.Category == diagnose.Infrastructure && !v.Waited() {
 		ev.Suspects = []string{node}
 	} else {
 		ev.Remedy.Node = core.NoStrike

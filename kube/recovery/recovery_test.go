@@ -590,3 +590,21 @@ func TestUnknown(t *testing.T) {
 		t.Errorf("%+v, %+v", p.Status.Conditions, w.told)
 	}
 }
+
+// A job runs on several nodes. The GPU of one falls off the bus, and the pods of the others say that a collective timed out: their nodes are no suspects,
+// however often that happens.
+func TestNodesThatWaited(t *testing.T) {
+	w := newWorld(t, core.Recover)
+	const waited = "[rank8]:[E ProcessGroupNCCL.cpp:621] [Rank 8] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=4096, NumelOut=4096, Timeout(ms)=600000) ran for 600029 milliseconds before timing out.\n"
+	for i := range 3 {
+		w.fails(fmt.Sprintf("train-b%d", i), "n2", waited)
+		w.now += 3600 * core.Second
+	}
+	w.fails("train-a", "n1", fellOff)
+	if on, _ := w.cordoned("n2"); on {
+		t.Error("the node of a pod that waited was cordoned")
+	}
+	if on, _ := w.cordoned("n1"); !on {
+		t.Error("the node whose GPU fell off the bus was not cordoned")
+	}
+}

@@ -51,10 +51,26 @@ type Verdict struct {
 	Early bool `json:"-"`
 
 	recovery Action
+	follows  bool // the root that was found follows from what other processes did
 }
 
 // Recovery returns the entry of the recovery table that Action names.
 func (v *Verdict) Recovery() Action { return v.recovery }
+
+// Waited reports whether the log is of a process that waited for others, or was ended by them, and does not say what became of those.
+func (v *Verdict) Waited() bool { return v.recovery.Elsewhere || v.follows }
+
+// Root returns which of the verdicts on the logs of one job, such as those of its nodes, is about the root of its failure; -1 if none of them is, as where all waited for
+// each other. It is the one that is most certain, of equals the first.
+func Root(of []Verdict) int {
+	root := -1
+	for i := range of {
+		if v := &of[i]; v.Category != None && !v.Waited() && (root < 0 || v.Confidence > of[root].Confidence) {
+			root = i
+		}
+	}
+	return root
+}
 
 // Log diagnoses a log, which may be compressed with gzip.
 func Log(r io.Reader) (Verdict, error) {

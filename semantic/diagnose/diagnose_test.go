@@ -232,3 +232,34 @@ func TestNotALog(t *testing.T) {
 		t.Errorf("error %v, want %v", err, logtext.ErrNotText)
 	}
 }
+
+// Of the logs of one job on several nodes, one is about the root; the others are of processes that waited.
+func TestRoot(t *testing.T) {
+	const step, waited = "step 10 loss 2.0\n", "[rank8]:[E ProcessGroupNCCL.cpp:621] [Rank 8] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=4096, NumelOut=4096, Timeout(ms)=600000) ran for 600029 milliseconds before timing out.\n"
+	const ended = "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1970, remote process exited or there was a network error, NCCL version 2.20.5\nncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.\n"
+	for _, c := range []struct {
+		name string
+		logs []string
+		want int
+	}{
+		{"a GPU of the third node", []string{waited, waited + ended, "NVRM: Xid (PCI:0000:5e:00): 79, pid=7, name=python, GPU has fallen off the bus.\n", ended}, 2},
+		{"an error of the program in one rank", []string{waited, "Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    f()\nValueError: bad sample\n", waited}, 1},
+		{"a disk that is full", []string{ended, waited, ended, "OSError: [Errno 28] No space left on device: '/scratch/ckpt'\n"}, 3},
+		{"GPU memory on the first, and others time out", []string{"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n", waited, waited}, 0},
+		{"a network card", []string{waited, "n2:12:99 [0] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer 10.0.0.2<4791> with status=12 opcode=0 len=0 vendor err 129\n", waited}, 1},
+		{"a node that is silent", []string{waited, waited, ended}, -1},
+		{"all are well", []string{"", "Training completed.\n"}, -1},
+	} {
+		var all []Verdict
+		for _, l := range c.logs {
+			v, err := Log(strings.NewReader(step + l))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, v)
+		}
+		if got := Root(all); got != c.want {
+			t.Errorf("%s: the root is in log %d, want %d", c.name, got, c.want)
+		}
+	}
+}

@@ -87,7 +87,9 @@ type Action struct {
 	// Suspects is that in one word: nothing, strike, test or cordon. GoesOn says that the job is treated as if nothing were known.
 	Suspects string `yaml:"suspects"`
 	GoesOn   bool   `yaml:"goes_on"`
-	Advice   string `yaml:"advice"`
+	// Elsewhere is whether the log is of a process that waited for others: its node is no suspect.
+	Elsewhere bool   `yaml:"elsewhere"`
+	Advice    string `yaml:"advice"`
 }
 
 type rule struct {

@@ -93,7 +93,7 @@ func (k *knowledge) actionOfModel(c Category, component string) Action {
 // Hardware returns the verdict as one on a part of the node, as what happened there before says. The lines stay the same.
 func (v Verdict) Hardware(component, action string, confidence float64, why string) Verdict {
 	v.Category, v.Component, v.Confidence, v.Reason = Infrastructure, component, confidence, why
-	v.recovery = known().actions[action]
+	v.recovery, v.follows = known().actions[action], false
 	v.Action = v.recovery.Name
 	return v
 }

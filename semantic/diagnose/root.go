@@ -167,7 +167,7 @@ func (s *scan) verdict() Verdict {
 	a := s.know.action(e.sig)
 	v := Verdict{
 		Category: e.sig.Class, Component: e.sig.Component, SignatureLine: &e.line, RootLine: &e.root, Confidence: e.sig.Confidence,
-		Action: a.Name, Signature: e.sig.Name, Reason: e.sig.Says, Early: e.early, recovery: a,
+		Action: a.Name, Signature: e.sig.Name, Reason: e.sig.Says, Early: e.early, recovery: a, follows: e.rank() == aCascade,
 	}
 	if e.printed {
 		v.Confidence *= 0.85
@@ -185,6 +185,8 @@ func (s *scan) noFailure(e *event) Verdict {
 		v.Confidence, v.Reason, v.Evidence = 0.9, s.stop.Says, []Line{*s.stop}
 	case s.success != nil:
 		v.Confidence, v.Reason, v.Evidence = 0.9, s.success.Says, []Line{*s.success}
+	case s.lines == 0:
+		v.Reason = "the log is empty"
 	case e != nil:
 		v.Reason, v.Evidence = e.sig.Says, []Line{{e.line, e.text, e.sig.Says}}
 	}

@@ -33,11 +33,11 @@ type Incident struct {
 	Confidence float64           `json:"confidence"`
 }
 
-// Of returns what a verdict on a log says happened on a node, false if nothing that is worth keeping did: there was no failure, or no rule
-// named it.
+// Of returns what a verdict on a log says happened on a node, false if nothing that is worth keeping did: there was no failure, no rule
+// named it, or it is elsewhere.
 func Of(v *diagnose.Verdict, node, job string, at time.Time) (Incident, bool) {
 	i := Incident{At: at, Node: node, Job: job, Category: v.Category, Component: v.Component, Signature: v.Signature, Confidence: v.Confidence}
-	return i, v.Category != diagnose.None && v.Signature != "" && node != ""
+	return i, v.Category != diagnose.None && v.Signature != "" && node != "" && !v.Waited()
 }
 
 // Window is for how long an incident is kept.
