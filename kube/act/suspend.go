@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/fair"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -52,6 +53,8 @@ type suspended struct {
 	ending map[types.UID]time.Time
 	// told is the last error that was logged: the same one is not logged each second.
 	told string
+	// first is when it was looked at first, next when it is to be looked at again.
+	first, next time.Time
 }
 
 func (o suspended) key() string {
@@ -332,20 +335,78 @@ func (o *suspended) group() translate.Group {
 	return translate.Group{Namespace: o.namespace, Kind: translate.GroupKind(kind), Name: name}
 }
 
+// A mark may be forged, and its pods never go. So looks have bounds: maxLooks are made each lookPeriod, by namespaces in turn, and an owner
+// is looked at again after a quarter of the time for which that has been done, at most maxPause.
+const (
+	maxLooks  = 20
+	lookShare = 4
+	maxPause  = time.Minute
+)
+
 // resumeGone resumes the owners whose pods are gone.
 func (a *Actor) resumeGone(ctx context.Context) {
-	a.suspensions.each(func(o *suspended) bool {
-		over, err := a.resumeOne(ctx, o)
-		if err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil && err.Error() != o.told {
-			o.told = err.Error()
-			a.log.Warn("cannot resume an owner now", "owner", o.namespace+"/"+o.name, "resource", o.resource.Resource, "error", err)
+	list, now := a.suspensions.take(), a.now()
+	var turns fair.Queue[int]
+	for i := range list {
+		if !now.Before(list[i].next) {
+			turns.Put(list[i].namespace, i)
 		}
-		if over {
-			id := o.group()
-			a.outcomes.Resumed(id)
+	}
+	looked := map[int]bool{}
+	var stay []suspended
+	for len(looked) < maxLooks && ctx.Err() == nil {
+		i, ok := turns.Take()
+		if !ok {
+			break
 		}
-		return over
-	})
+		looked[i] = true
+		if o := &list[i]; !a.look(ctx, o) {
+			if o.first.IsZero() {
+				o.first = now
+			}
+			o.next = now.Add(min(now.Sub(o.first)/lookShare, maxPause))
+			stay = append(stay, *o)
+		}
+	}
+	for i := range list {
+		if !looked[i] {
+			a.suspensions.add(list[i])
+		}
+	}
+	a.suspensions.add(stay...) // after those that are still to be looked at
+}
+
+// look resumes an owner if its pods are gone. It reports whether there is nothing more to do.
+func (a *Actor) look(ctx context.Context, o *suspended) bool {
+	over, err := a.resumeOne(ctx, o)
+	if err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil && err.Error() != o.told {
+		o.told = err.Error()
+		a.log.Warn("cannot resume an owner now", "owner", o.namespace+"/"+o.name, "resource", o.resource.Resource, "error", err)
+	}
+	if over {
+		a.outcomes.Resumed(o.group())
+	}
+	return over
+}
+
+// podsGone reports whether the pods of an owner are gone, or as good as gone. It reads no more of them than it has to.
+func (a *Actor) podsGone(ctx context.Context, o *suspended) (bool, error) {
+	ask := metav1.ListOptions{LabelSelector: o.mark.selector, Limit: 100}
+	for {
+		pods, err := a.client.CoreV1().Pods(o.namespace).List(ctx, ask)
+		if err != nil {
+			return false, err
+		}
+		for i := range pods.Items {
+			p := &pods.Items[i]
+			if !isOver(p) && (p.DeletionTimestamp == nil || !o.isOverdue(p, a.now())) {
+				return false, nil
+			}
+		}
+		if ask.Continue = pods.Continue; ask.Continue == "" {
+			return true, nil
+		}
+	}
 }
 
 // resumeOne resumes an owner if its pods are gone, and reports whether there is nothing
@@ -364,18 +425,8 @@ func (a *Actor) resumeOne(ctx context.Context, o *suspended) (over bool, err err
 	}
 	owner := &owning{object: got, resource: o.resource, how: translate.Suspension{Field: o.field}}
 	if owner.flag() {
-		pods, err := a.client.CoreV1().Pods(o.namespace).List(ctx, metav1.ListOptions{LabelSelector: o.mark.selector})
-		if err != nil {
+		if gone, err := a.podsGone(ctx, o); err != nil || !gone {
 			return false, err
-		}
-		for i := range pods.Items {
-			p := &pods.Items[i]
-			if isOver(p) {
-				continue
-			}
-			if p.DeletionTimestamp == nil || !o.isOverdue(p, a.now()) {
-				return false, nil
-			}
 		}
 	}
 	err = a.setSuspended(ctx, owner, nil)

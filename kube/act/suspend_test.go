@@ -419,6 +419,72 @@ func TestSuspendedLater(t *testing.T) {
 	}
 }
 
+// However many marks are forged in a namespace, and however long their pods run, there are few looks at them, and an owner elsewhere is
+// resumed soon.
+func TestForgedMarks(t *testing.T) {
+	const forged, seconds = 300, 60
+	mark := suspendMark{since: startOfTime, selector: "batch.kubernetes.io/job-name=runs"}
+	mark.of(train)
+	var all []*unstructured.Unstructured
+	add := func(namespace, name string) suspended {
+		job := owner("batch/v1", "Job", name, nil)
+		job.SetNamespace(namespace)
+		job.SetAnnotations(map[string]string{v1alpha1.SuspendedAnnotation: mark.String()})
+		if err := unstructured.SetNestedField(job.Object, true, "spec", "suspend"); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, job)
+		return suspended{
+			resource: schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}, field: []string{"spec", "suspend"},
+			namespace: namespace, name: name, mark: mark,
+		}
+	}
+	var list []suspended
+	for k := range forged {
+		list = append(list, add("default", fmt.Sprint("forged-", k)))
+	}
+	ours := add("ours", "train")
+	o := newOwners(t, all...)
+	o.pods("batch.kubernetes.io/job-name", "runs", "a") // in default
+	o.suspensions.add(list...)
+	looks := func() int {
+		d := o.dynamic.(*dynamicfake.FakeDynamicClient)
+		defer d.ClearActions()
+		return len(d.Actions())
+	}
+	most := 0
+	for s := range seconds {
+		o.at = startOfTime.Add(time.Duration(s) * time.Second)
+		if s == seconds/2 {
+			o.suspensions.add(ours)
+		}
+		o.resumeGone(t.Context())
+		n := looks()
+		if most = max(most, n); s == seconds/2 {
+			if left := slices.ContainsFunc(o.suspensions.list, func(x suspended) bool { return x.namespace == "ours" }); left {
+				t.Error("an owner of another namespace waits for those with forged marks")
+			}
+			most = 0 // it was resumed, which is a write
+		}
+	}
+	if most > maxLooks || len(o.suspensions.list) != forged {
+		t.Errorf("there are %d looks a second at %d owners, expected at most %d at %d", most, len(o.suspensions.list), maxLooks, forged)
+	}
+
+	// A single one is looked at once a minute in the end.
+	o.suspensions.take()
+	o.suspensions.add(list[0])
+	began := o.at
+	looks()
+	for s := range 3600 {
+		o.at = began.Add(time.Duration(s) * time.Second)
+		o.resumeGone(t.Context())
+	}
+	if n := looks(); n < 60 || n > 100 {
+		t.Errorf("an owner whose pods run was looked at %d times in an hour", n)
+	}
+}
+
 // A budget lets pods go all at once that it selects, as it was last counted.
 func TestBudgetAllows(t *testing.T) {
 	pods := []*v1.Pod{newTestPod("a", 1), newTestPod("b", 1)}

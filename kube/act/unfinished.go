@@ -32,12 +32,18 @@ func (l *unfinished[T]) add(list ...T) {
 	}
 }
 
-// each calls over for all, once; those for which it reports false stay, as over left them.
-func (l *unfinished[T]) each(over func(*T) bool) {
+// take takes all off the list.
+func (l *unfinished[T]) take() []T {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	list := l.list
 	l.list, l.keys = nil, nil
-	l.mu.Unlock()
+	return list
+}
+
+// each calls over for all, once; those for which it reports false stay, as over left them.
+func (l *unfinished[T]) each(over func(*T) bool) {
+	list := l.take()
 	for i := range list {
 		if !over(&list[i]) {
 			l.add(list[i])
