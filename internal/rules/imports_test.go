@@ -73,7 +73,7 @@ var mayImport = map[string][]string{
 	"kube/guard":     {"core", "kube/translate"},
 	"kube/journey":   {},
 	"kube/reports":   {"internal/fit", "core", "core/frag", "api/v1alpha1", "kube/tables", "kube/act", "kube/fair", "kube/stats", "kube/translate"},
-	"kube/fair":      {}, // a queue
+	"kube/fair":      {"core"}, // only its clock
 	"kube/selector":  {"kube/translate"},
 	"kube/tables":    {"internal/fit", "kube/journey", "kube/queues", "core", "core/cluster", "core/frag", "core/quota", "api/v1alpha1", "kube/exclude", "kube/objects", "kube/owners", "kube/act", "kube/devices", "kube/done", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate", "kube/sharing", "kube/after", "internal/spelling"},
 	"kube/objects":   {"core", "api/v1alpha1", "kube/act", "kube/devices", "kube/health", "kube/prefer", "kube/sharing", "kube/translate"},
@@ -97,7 +97,7 @@ var mayImport = map[string][]string{
 	"kube/lost":      {"core"},
 	"kube/queues":    {"core", "api/v1alpha1", "kube/settings"},
 	"kube/done":      {"kube/translate"},
-	"kube/peers":     {"internal/fit", "core", "core/cluster", "kube/translate"},
+	"kube/peers":     {"internal/fit", "core", "core/cluster", "kube/fair", "kube/translate"},
 	"kube/settings":  {"core", "core/cluster", "api/v1alpha1", "kube/translate"},
 	"kube/storage":   {"core", "core/cluster", "kube/translate"},
 	"kube/console":   {"kube/queues", "core", "core/frag", "api/", "kube", "kube/recovery", "kube/feed", "kube/health", "kube/mirror", "kube/objects", "kube/tables", "kube/translate", "internal/hostlist", "internal/table", "kube/after", "kube/slurm", "kube/exclude", "internal/spelling"},

@@ -1,10 +1,6 @@
 package devices
 
 import (
-	"cmp"
-	"maps"
-	"slices"
-
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/core"
@@ -32,8 +28,6 @@ const (
 	// linger is how long a question counts after the last pod that needed it. With MaxQuestions it bounds how many a
 	// namespace asks in an hour.
 	linger = 10 * 60 * core.Second
-	// sweepInterval is the time between two looks at which questions have lingered long enough.
-	sweepInterval = 60 * core.Second
 )
 
 // What answering takes, in units of CEL, of which the CPU works off about ten in a microsecond.
@@ -57,54 +51,36 @@ type inquiry struct {
 	refused bool
 }
 
-// asking is what the pods of a namespace ask.
-type asking struct {
-	charges map[*question]*charge
-	// refused are the pods that wait for room, by when they came; room says that there may be some.
-	refused map[types.UID]uint64
-	room    bool
-}
-
-// charge is a question that counts for a namespace.
-type charge struct {
-	pods  int
-	until core.Time // it lingers, if it has no pods
-}
-
 // mayAsk reports whether a namespace may ask a question, nil for a new one, beside those that a pod asks already.
 func (x *Index) mayAsk(namespace string, q *question, beside map[*question]bool) bool {
-	a := x.asking[namespace]
-	if a == nil {
-		a = &asking{}
-	}
-	if a.charges[q] != nil || beside[q] {
+	if q != nil && x.allowance.Has(namespace, q) || beside[q] {
 		return true
 	}
-	n := len(a.charges)
+	n := 0
 	for o, own := range beside {
-		if own && a.charges[o] == nil {
+		if own && !x.allowance.Has(namespace, o) {
 			n++
 		}
 	}
-	return n < MaxQuestions
+	return n < x.allowance.Room(namespace)
 }
 
 // settle records what a pod asks from now on. What it has asked before it was refused counts if it has cost something.
 func (x *Index) settle(p *Pod, now *inquiry) {
 	if !now.refused {
 		x.use(p.UID, p.Namespace, now.questions)
-		x.admit(p.UID, p.Namespace)
+		x.allowance.Leave(p.Namespace, p.UID)
 		return
 	}
-	a := x.askingOf(p.Namespace)
-	if _, waits := a.refused[p.UID]; !waits {
-		x.came++
-		a.refused[p.UID] = x.came
-	}
-	room := a.room
-	x.use(p.UID, p.Namespace, now.questions)
 	x.use(p.UID, p.Namespace, nil)
-	a.room = room
+	x.allowance.Wait(p.Namespace, p.UID)
+	for q, own := range now.questions {
+		if own && q.begun {
+			x.charge(p.Namespace, q)
+			x.allowance.Release(p.Namespace, q, false, x.now)
+		}
+		x.forget(q)
+	}
 }
 
 // use records which questions a pod of a namespace asks from now on.
@@ -121,7 +97,7 @@ func (x *Index) use(pod types.UID, namespace string, questions map[*question]boo
 			delete(q.users, pod)
 		}
 		if own && !questions[q] {
-			x.discharge(namespace, q)
+			x.allowance.Release(namespace, q, !q.begun, x.now)
 		}
 		x.forget(q)
 	}
@@ -133,62 +109,15 @@ func (x *Index) use(pod types.UID, namespace string, questions map[*question]boo
 
 // charge counts a question for a namespace, of which a pod more asks it.
 func (x *Index) charge(namespace string, q *question) {
-	a := x.askingOf(namespace)
-	c := a.charges[q]
-	switch {
-	case c == nil:
-		c = &charge{}
-		a.charges[q] = c
+	if x.allowance.Use(namespace, q) {
 		q.asking++
-	case c.pods == 0:
-		x.lingering--
 	}
-	c.pods++
 }
 
-// discharge records that a pod of a namespace no longer asks a question that counts for it.
-func (x *Index) discharge(namespace string, q *question) {
-	a := x.asking[namespace]
-	c := a.charges[q]
-	if c.pods--; c.pods > 0 {
-		return
-	}
-	if q.begun { // it has cost something
-		c.until = x.now + linger
-		x.lingering++
-		return
-	}
-	x.clear(namespace, a, q)
-}
-
-// clear ends that a question counts for a namespace.
-func (x *Index) clear(namespace string, a *asking, q *question) {
-	delete(a.charges, q)
-	a.room = true
+// unasked records that a question counts for a namespace less.
+func (x *Index) unasked(q *question) {
 	q.asking--
-	if x.forget(q); len(a.charges)+len(a.refused) == 0 {
-		delete(x.asking, namespace)
-	}
-}
-
-func (x *Index) askingOf(namespace string) *asking {
-	a := x.asking[namespace]
-	if a == nil {
-		a = &asking{charges: map[*question]*charge{}, refused: map[types.UID]uint64{}}
-		x.asking[namespace] = a
-	}
-	return a
-}
-
-// admit records that a pod does not wait for room.
-func (x *Index) admit(pod types.UID, namespace string) {
-	a := x.asking[namespace]
-	if a == nil {
-		return
-	}
-	if delete(a.refused, pod); len(a.charges)+len(a.refused) == 0 {
-		delete(x.asking, namespace)
-	}
+	x.forget(q)
 }
 
 // Work has nodes answer questions for as long as a pass may take, and forgets what has lingered. It returns when it has to be called again.
@@ -196,12 +125,9 @@ func (x *Index) Work(now core.Time) (Change, core.Time) {
 	x.now, x.left = max(x.now, now), perPass
 
 	// 1. What has lingered is forgotten, and as many pods as there is room for are resolved again.
-	if x.lingering > 0 && x.now >= x.sweepAt {
-		x.sweep()
-		x.sweepAt = x.now + sweepInterval
-	}
-	for _, a := range x.asking {
-		x.readmit(a)
+	pods, wake := x.allowance.Admit(x.now)
+	for _, uid := range pods {
+		x.changes.pods[uid] = true
 	}
 
 	// 2. Nodes answer, in turns.
@@ -217,11 +143,10 @@ func (x *Index) Work(now core.Time) (Change, core.Time) {
 	}
 
 	// 3. New answers are published together.
-	wake := core.Never
 	if x.turns.Len() > 0 {
-		wake = x.now + pause
+		wake = min(wake, x.now+pause)
 	}
-	if len(x.found) > 0 && (wake == core.Never || x.now >= x.publishAt) {
+	if len(x.found) > 0 && (x.turns.Len() == 0 || x.now >= x.publishAt) {
 		for _, q := range x.found {
 			q.queued = false
 			if x.publish(q); len(q.open) > 0 {
@@ -230,35 +155,5 @@ func (x *Index) Work(now core.Time) (Change, core.Time) {
 		}
 		x.found, x.publishAt = nil, x.now+publishInterval
 	}
-	if x.lingering > 0 {
-		wake = min(wake, x.sweepAt)
-	}
 	return x.changes.take(), wake
-}
-
-// sweep ends the charges that have lingered long enough.
-func (x *Index) sweep() {
-	for namespace, a := range x.asking {
-		for q, c := range a.charges {
-			if c.pods == 0 && x.now >= c.until {
-				x.lingering--
-				x.clear(namespace, a, q)
-			}
-		}
-	}
-}
-
-// readmit has as many refused pods of a namespace resolved again as there is room for, first those that have waited longest.
-func (x *Index) readmit(a *asking) {
-	n := MaxQuestions - len(a.charges)
-	if !a.room || n <= 0 || len(a.refused) == 0 {
-		return
-	}
-	a.room = false
-	list := slices.SortedFunc(maps.Keys(a.refused), func(i, j types.UID) int { return cmp.Compare(a.refused[i], a.refused[j]) })
-	for _, pod := range list[:min(n, len(list))] {
-		x.came++
-		a.refused[pod] = x.came // if it is refused again, others come first
-		x.changes.pods[pod] = true
-	}
 }

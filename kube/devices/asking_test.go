@@ -69,23 +69,18 @@ func (w *world) works(now core.Time) (pods []types.UID, passes int) {
 	}
 }
 
-// charges is how many questions count for a namespace.
-func (w *world) charges(namespace string) int {
-	if a := w.asking[namespace]; a != nil {
-		return len(a.charges)
-	}
-	return 0
-}
-
 // empty fails the test if anything is left of what pods asked.
 func (w *world) empty() {
 	w.Helper()
 	for name, n := range map[string]int{
-		"uses": len(w.uses), "namespaces": len(w.asking), "moved": len(w.moved), "turns": w.turns.Len(), "found": len(w.found), "lingering": w.lingering,
+		"uses": len(w.uses), "moved": len(w.moved), "turns": w.turns.Len(), "found": len(w.found),
 	} {
 		if n != 0 {
 			w.Errorf("%s: %d are left", name, n)
 		}
+	}
+	if !w.allowance.Empty() {
+		w.Error("something counts still")
 	}
 	for key := range w.questions {
 		if !w.byClass[key] {
@@ -166,13 +161,13 @@ func TestQuestionOfTwoNamespaces(t *testing.T) {
 	one, other := w.asker("one", "p", below(0)), w.asker("other", "q", below(0))
 	w.takes(one, 1)
 	w.takes(other, 1)
-	if w.charges("one") != 1 || w.charges("other") != 1 {
+	if w.allowance.Len("one") != 1 || w.allowance.Len("other") != 1 {
 		t.Error("the question counts for one of them only")
 	}
 	labels := len(w.described("a").Labels)
 	w.leaves(one)
 	w.works(20 * minute)
-	if w.charges("one") != 0 || len(w.described("a").Labels) != labels {
+	if w.allowance.Len("one") != 0 || len(w.described("a").Labels) != labels {
 		t.Error("the question counts for who no longer asks it, or is gone for who does")
 	}
 	w.leaves(other)

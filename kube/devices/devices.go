@@ -24,6 +24,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-sched/muster/kube/fair"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -85,12 +86,14 @@ type Index struct {
 
 // New returns an empty index.
 func New() *Index {
-	return &Index{
+	x := &Index{
 		claims: map[types.NamespacedName]*claim{}, classes: map[string]*Class{}, rules: map[string]*translate.TaintRule{},
 		published: map[string]*published{}, pools: map[poolID]string{}, held: map[translate.DeviceID]*claim{},
 		inFlight: map[types.UID][]translate.DeviceID{}, stuck: map[types.UID]bool{},
 		inquiries: newInquiries(), plugins: newPlugins(), changes: newChanges(),
 	}
+	x.allowance = fair.NewAllowance(MaxQuestions, linger, x.unasked)
+	return x
 }
 
 // Serve records that the cluster serves DRA. Before that, pods with claims wait.
@@ -268,7 +271,7 @@ func (x *Index) ForgetPod(pod types.UID, namespace string) {
 	delete(x.plugins.pods, pod)
 	delete(x.stuck, pod)
 	x.use(pod, namespace, nil)
-	x.admit(pod, namespace)
+	x.allowance.Leave(namespace, pod)
 }
 
 // Again returns the pods to resolve again because of what was observed since the last

@@ -100,21 +100,19 @@ type inquiries struct {
 	questions map[string]*question
 	byClass   map[string]bool                  // the keys of the administrator's: the selectors of classes
 	uses      map[types.UID]map[*question]bool // by pod; true where the namespace pays
-	asking    map[string]*asking               // by namespace
+	allowance *fair.Allowance[*question]       // which count for a namespace
 	turns     fair.Queue[*question]
 	found     []*question        // that all nodes have answered, and that are not published
 	moved     map[*question]bool // whose answers have changed since pods were resolved again
 	// now is when the last pass began, left what is left of it, in units of CEL.
-	now, sweepAt, publishAt core.Time
-	left                    int64
-	lingering               int // charges
-	came                    uint64
-	most, mostUses          int
+	now, publishAt core.Time
+	left           int64
+	most, mostUses int
 }
 
 func newInquiries() inquiries {
 	return inquiries{
-		questions: map[string]*question{}, byClass: map[string]bool{}, uses: map[types.UID]map[*question]bool{}, asking: map[string]*asking{},
+		questions: map[string]*question{}, byClass: map[string]bool{}, uses: map[types.UID]map[*question]bool{},
 		moved: map[*question]bool{}, left: perPass,
 	}
 }

@@ -1,5 +1,5 @@
 // Package fair has a queue in which namespaces take turns, so that what waits for one of them does not wait for
-// the many things of another.
+// the many things of another; and an allowance, which bounds how many different things each uses.
 package fair
 
 // Queue takes one of each namespace that has any, in turn; of a namespace what was put first. The zero value is empty. It is

@@ -34,6 +34,16 @@ var burdens = map[string]func(n int) []*v1.Pod{
 			}}}}
 		})
 	},
+	"pods with a term each that excludes": func(n int) []*v1.Pod {
+		return heavy(n, func(i int, p *v1.Pod) {
+			p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
+				TopologyKey: v1.LabelHostname, NamespaceSelector: &metav1.LabelSelector{},
+				LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+					{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"serve", fmt.Sprint("tenant", i)}},
+				}},
+			}}}}
+		})
+	},
 	"terms": func(n int) []*v1.Pod {
 		return heavy(n/100, func(i int, p *v1.Pod) {
 			p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{}}

@@ -120,6 +120,7 @@ func (m *driver) decide(now core.Time) *tables.Acts {
 	m.provided()
 	m.openArrived()
 	m.askDevices()
+	m.admitTerms()
 	m.Settle()
 	m.sweepLost()
 	m.sweepDraining()

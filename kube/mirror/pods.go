@@ -130,6 +130,7 @@ func (m *Mirror) podChanged(p *tables.Pod, o *objects.Pod) {
 		m.unplace(p, p.Target)
 		p.Late = old.Node == ""
 		p.State, p.Target = tables.PodBound, o.Node
+		m.aroundChanged(m.Peers.Place(&p.Around))
 		m.volumesChanged(m.Storage.ObservePod(p.UsesVolumes()))
 		m.place(p, o.Node)
 		m.touch(g)

@@ -25,6 +25,13 @@ func (m *changes) aroundChanged(c peers.Change) {
 	}
 }
 
+// admitTerms takes in the terms of pods for which their namespaces have room by now.
+func (m *driver) admitTerms() {
+	changed, again := m.Peers.Work(m.Now)
+	m.aroundChanged(changed)
+	m.acts.Wake = min(m.acts.Wake, again)
+}
+
 // budgetsChanged applies what has changed in the index of peers about which pods budgets
 // protect.
 func (m *changes) budgetsChanged(c peers.Change) {

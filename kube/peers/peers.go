@@ -18,7 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/internal/fit"
+	"github.com/muster-sched/muster/kube/fair"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -30,8 +32,10 @@ type Pod struct {
 	Labels    translate.Labels
 	Terms     []translate.Term // equal peers in them are made one object
 	Ports     []translate.Port // of its node
-	// Ours is set if the engine places it: other pods stay where they are.
-	Ours bool
+	// Ours is set if the engine places it: other pods stay where they are. Placed is set if it has a node.
+	Ours, Placed bool
+	// Refused is set if its namespace has no room for what its terms select elsewhere: it must not be placed.
+	Refused bool
 
 	sort  *sort
 	wants wants
@@ -60,8 +64,21 @@ type Index struct {
 	// namespaces has their labels.
 	namespaces map[string]map[string]string
 	budgets    map[string]map[string]*Budget // by namespace and name
-	most       struct{ sorts, selected, named, having int }
+	// elsewhere bounds what terms select in other namespaces, by name; refused are the pods that wait for that.
+	elsewhere *fair.Allowance[string]
+	refused   map[types.UID]*Pod
+	now       core.Time // of the last call of Work
+	most      struct{ sorts, selected, named, having int }
 }
+
+// A selector of pods in other namespaces is a label of each that it selects, and where it asks for no label that they have, each is compared
+// with it. So these have a bound.
+const (
+	// MaxElsewhere is how many different selectors of pods in other namespaces the terms of a namespace's pods have at most.
+	MaxElsewhere = 100
+	// linger is how long one counts after the last pod that had it.
+	linger = 10 * 60 * core.Second
+)
 
 type sortKey struct {
 	namespace string
@@ -110,6 +127,7 @@ func New() *Index {
 		sorts: map[sortKey]*sort{}, by: map[string]map[*sort]bool{}, having: map[string]*having{},
 		selected: map[string]*selected{}, named: map[place]map[*selected]bool{}, ports: map[string]*port{},
 		namespaces: map[string]map[string]string{}, budgets: map[string]map[string]*Budget{},
+		elsewhere: fair.NewAllowance(MaxElsewhere, linger, func(string) {}), refused: map[types.UID]*Pod{},
 	}
 }
 
@@ -131,9 +149,7 @@ func (x *Index) ObservePod(p *Pod) Change {
 	changed := changes{}
 	p.wants = wantsOf(p)
 	x.file(p)
-	for i := range p.Terms {
-		x.addTerm(&p.Terms[i], changed)
-	}
+	x.addTerms(p, changed)
 	for _, q := range p.Ports {
 		on := x.ports[q.String()]
 		if on == nil {
@@ -148,6 +164,64 @@ func (x *Index) ObservePod(p *Pod) Change {
 	}
 	delete(changed, p.UID)
 	return changed.sorted()
+}
+
+// addTerms records the terms of a pod, unless the namespace has no room for those of a pod that has no node.
+func (x *Index) addTerms(p *Pod, changed changes) {
+	p.Refused = false
+	if n := x.further(p); n > 0 && n > x.elsewhere.Room(p.Namespace) && !p.Placed {
+		p.Refused, x.refused[p.UID] = true, p
+		x.elsewhere.Wait(p.Namespace, p.UID)
+		return
+	}
+	if x.refused[p.UID] != nil {
+		delete(x.refused, p.UID)
+		x.elsewhere.Leave(p.Namespace, p.UID)
+		changed[p.UID] = true
+	}
+	for i := range p.Terms {
+		t := &p.Terms[i]
+		if p.selectsElsewhere(t) {
+			x.elsewhere.Use(p.Namespace, t.Peers.Name)
+		}
+		x.addTerm(t, changed)
+	}
+}
+
+// further is how many selectors of pods in other namespaces a pod has that do not count for its namespace.
+func (x *Index) further(p *Pod) int {
+	var names []string
+	for i := range p.Terms {
+		if t := &p.Terms[i]; p.selectsElsewhere(t) && !x.elsewhere.Has(p.Namespace, t.Peers.Name) && !slices.Contains(names, t.Peers.Name) {
+			names = append(names, t.Peers.Name)
+		}
+	}
+	return len(names)
+}
+
+// selectsElsewhere reports whether a term of the pod selects pods of other namespaces.
+func (p *Pod) selectsElsewhere(t *translate.Term) bool {
+	return t.Peers.ByLabel || slices.ContainsFunc(t.Peers.Namespaces, func(n string) bool { return n != p.Namespace })
+}
+
+// Place records that a pod has a node, which it was given elsewhere: what its terms say counts now.
+func (x *Index) Place(p *Pod) Change {
+	changed := changes{}
+	if p.Placed = true; p.Refused {
+		x.addTerms(p, changed)
+	}
+	return changed.sorted()
+}
+
+// Work forgets what has lingered, and takes in the terms of pods for which there is room now. It returns when it has to be called again.
+func (x *Index) Work(now core.Time) (Change, core.Time) {
+	x.now = max(x.now, now)
+	changed := changes{}
+	pods, next := x.elsewhere.Admit(x.now)
+	for _, uid := range pods {
+		x.addTerms(x.refused[uid], changed)
+	}
+	return changed.sorted(), next
 }
 
 // ObserveLabels records that a pod has other labels. The change is one of that pod.
@@ -165,8 +239,15 @@ func (x *Index) ObserveLabels(p *Pod, l translate.Labels) Change {
 // no pod asks any more does no harm.
 func (x *Index) ForgetPod(p *Pod) {
 	x.unfile(p)
-	for i := range p.Terms {
+	if p.Refused {
+		delete(x.refused, p.UID)
+		x.elsewhere.Leave(p.Namespace, p.UID)
+	}
+	for i := 0; i < len(p.Terms) && !p.Refused; i++ {
 		s := x.selected[p.Terms[i].Peers.Name]
+		if p.selectsElsewhere(&p.Terms[i]) {
+			x.elsewhere.Release(p.Namespace, s.Name, false, x.now)
+		}
 		if s.terms--; s.terms == 0 {
 			x.deselect(s)
 		}

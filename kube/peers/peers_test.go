@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -348,5 +349,85 @@ func TestSelectorsOfOthersCostNothing(t *testing.T) {
 		if compared != 1 || selecting != 1 {
 			t.Errorf("%s: it is compared with %d selectors, %d of them select it; expected 1 and 1", form, compared, selecting)
 		}
+	}
+}
+
+// everywhere selects the pods of all namespaces that do not have a value of a label.
+func everywhere(not int) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		x := term("")
+		x.NamespaceSelector = &metav1.LabelSelector{}
+		x.LabelSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "k", Operator: metav1.LabelSelectorOpNotIn, Values: []string{fmt.Sprint(not)}}}
+		a := p.Spec.Affinity.PodAntiAffinity
+		a.RequiredDuringSchedulingIgnoredDuringExecution = append(a.RequiredDuringSchedulingIgnoredDuringExecution, x)
+	}
+}
+
+// However many selectors of pods elsewhere a namespace has, few are labels of those. Further pods wait until there is room; in its own
+// namespace a pod may select as it likes.
+func TestSelectorsElsewhere(t *testing.T) {
+	const minute = 60 * core.Second
+	x := New()
+	victim := pod(t, "victim", "app=v", in("other"))
+	x.ObservePod(victim)
+	labels := func() int {
+		return len(x.Look(func(string) (string, bool) { return "host", true }).Of(victim).Labels)
+	}
+	var pods []*Pod
+	for k := range 3 * MaxElsewhere {
+		p := pod(t, fmt.Sprint("p", k), "", everywhere(k))
+		x.ObservePod(p)
+		if pods = append(pods, p); p.Refused != (k >= MaxElsewhere) {
+			t.Fatalf("pod %d is refused: %t", k, p.Refused)
+		}
+	}
+	if n := labels(); n != MaxElsewhere {
+		t.Errorf("a pod elsewhere has %d labels, expected %d", n, MaxElsewhere)
+	}
+	same, own := pod(t, "same", "", everywhere(0)), pod(t, "own", "", apart("a=b"))
+	theirs := pod(t, "theirs", "", everywhere(3*MaxElsewhere), in("third"))
+	placed := pod(t, "placed", "", everywhere(3*MaxElsewhere+1))
+	placed.Placed = true
+	for _, p := range []*Pod{same, own, theirs, placed} {
+		if x.ObservePod(p); p.Refused {
+			t.Errorf("pod %s is refused", p.UID)
+		}
+	}
+	if n := labels(); n != MaxElsewhere+2 {
+		t.Errorf("a pod elsewhere has %d labels, expected %d", n, MaxElsewhere+2)
+	}
+
+	// One that is given a node elsewhere counts, refused or not.
+	late := pods[2*MaxElsewhere]
+	if c := x.Place(late); late.Refused || !slices.Contains(c, "victim") {
+		t.Errorf("a pod with a node is refused: %t; it changed %v", late.Refused, c)
+	}
+
+	// Two more than it may have, and four that go: there is room for two, ten minutes later.
+	x.Work(minute)
+	for _, p := range append(pods[:2:2], placed, late) {
+		x.ForgetPod(p)
+	}
+	if c, _ := x.Work(10 * minute); len(c) > 0 {
+		t.Errorf("%v have changed, though what is gone still counts", c)
+	}
+	x.ForgetPod(same)
+	x.ForgetPod(pods[MaxElsewhere]) // it waited longest
+	c, _ := x.Work(13 * minute)
+	if want := (Change{"p101", "victim"}); len(c) < 2 || !slices.Contains(c, want[0]) || !slices.Contains(c, want[1]) || pods[MaxElsewhere+1].Refused || !pods[MaxElsewhere+3].Refused {
+		t.Errorf("%v have changed, expected %v to be among them", c, want)
+	}
+	for _, p := range pods[2:] {
+		if p != pods[MaxElsewhere] && p != late {
+			x.ForgetPod(p)
+		}
+	}
+	x.Work(24 * minute)
+	x.Work(36 * minute)
+	x.ForgetPod(theirs)
+	x.ForgetPod(own)
+	x.Work(60 * minute)
+	if x.ForgetPod(victim); x.Len() != 0 || !x.elsewhere.Empty() || len(x.refused) != 0 {
+		t.Errorf("%d things are left, and %d pods that wait", x.Len(), len(x.refused))
 	}
 }

@@ -218,6 +218,8 @@ func (g *Group) Unready() (reason, detail string) {
 		return ReasonMisconfigured, list[0].Object.Wrong
 	case list[0].Needs != nil && list[0].Needs.Reason != "":
 		return list[0].Needs.Reason, list[0].Needs.Detail
+	case list[0].Around.Refused:
+		return ReasonTooComplex, fmt.Sprintf("the pods of the namespace select pods in other namespaces by %d different selectors in affinity terms, or did within the last minutes: it waits until some of them are no longer used", peers.MaxElsewhere)
 	}
 	return ReasonVolume, list[0].Volumes.Wait
 }

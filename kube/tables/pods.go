@@ -183,7 +183,7 @@ func (p *Pod) Stands() bool { return p.State != PodLeaving && (p.State != PodWai
 
 // Ready reports whether a pod could be placed as far as the pod goes.
 func (p *Pod) Ready() bool {
-	return p.Object.Wrong == "" && !p.Object.OtherGates && p.Volumes.Wait == "" && (p.Needs == nil || p.Needs.Reason == "")
+	return p.Object.Wrong == "" && !p.Object.OtherGates && !p.Around.Refused && p.Volumes.Wait == "" && (p.Needs == nil || p.Needs.Reason == "")
 }
 
 // Inherited reports whether a pod that has a place still has the conditions of a waiting pod,
@@ -420,5 +420,5 @@ func InOrder(pods map[types.UID]*Pod, ok func(*Pod) bool) []*Pod {
 
 // AmongPeers returns a pod in the form that the index of peers uses.
 func AmongPeers(o *objects.Pod) peers.Pod {
-	return peers.Pod{UID: o.UID, Namespace: o.Namespace, Labels: o.Labels, Terms: o.Terms, Ports: o.Ports, Ours: o.Ours}
+	return peers.Pod{UID: o.UID, Namespace: o.Namespace, Labels: o.Labels, Terms: o.Terms, Ports: o.Ports, Ours: o.Ours, Placed: o.Node != ""}
 }
