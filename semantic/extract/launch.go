@@ -235,7 +235,7 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 				l.tool, l.args = base, rest
 				return true
 			}
-		case (tools[base] || trains(base, words[i+1:])) && (i == 0 || wrappers[path.Base(words[0])] && !strings.HasPrefix(words[i-1], "-") && words[i-1] != "activate"):
+		case (tools[base] || trains(base, words[i+1:])) && (i == 0 || wrappers[path.Base(words[0])] && (!strings.HasPrefix(words[i-1], "-") || strings.Contains(words[i-1], "=")) && words[i-1] != "activate"):
 			x.uses(base, l.at, true)
 			l.tool, l.args = base, words[i+1:]
 			return true

@@ -59,6 +59,9 @@ func (x *extraction) model() *candidate {
 			continue
 		}
 		c.text = modelName(c.text)
+		if strings.Contains(c.key, "backbone") { // what a model is built on, where nothing else names it
+			c.rank = min(c.rank, imported)
+		}
 		if last := c.key[strings.LastIndexByte(c.key, '.')+1:]; (last == "weights" || last == "cfg") && find(facts().models, c.text) == nil {
 			continue
 		}

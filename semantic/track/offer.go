@@ -101,6 +101,8 @@ func lossRank(k name) int {
 		return 1
 	case k.all&^(mLoss|mTrain|mWhole|mMean) == 0 && k.all&(mTrain|mWhole) != 0, k.words == 2 && k.all == mLoss:
 		return 2
+	case k.all&mMean != 0:
+		return 4
 	}
 	return 3
 }

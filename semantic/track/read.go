@@ -259,7 +259,7 @@ func (r *reader) figure(i int, v float64) int {
 	k := r.name(i)
 	u := r.unitAt(i + 1)
 	end := max(i, u.to)
-	if u.num&mStep != 0 && i > 0 && r.tokens[i-1].is('(') {
+	if u.num&mStep != 0 && u.den == 0 && i > 0 && r.tokens[i-1].is('(') {
 		return end // (100 iters) is a part of the name of the next number
 	}
 	if u.num == 0 && k.group.num != 0 {
