@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/peers"
 	"github.com/muster-sched/muster/kube/tables"
 )
 
@@ -85,3 +86,37 @@ func TestTenantAtClosedQueues(t *testing.T) {
 }
 
 const hour = v1alpha1.Duration(3600 * 1e9)
+
+// A tenant whose pods keep away from nearly all pods of all namespaces, each by other words, has as many such selectors as a namespace may.
+// Pods of others start beside it.
+func TestTenantOfManyTerms(t *testing.T) {
+	const many = peers.MaxElsewhere + 50
+	c := begin(t)
+	c.node("n")
+	tenant := c.tenant()
+	theirs := c.namespace
+	ours := c.newNamespace(nil)
+	c.schedule()
+	excluding := func(k int) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
+				TopologyKey: v1.LabelHostname, NamespaceSelector: &metav1.LabelSelector{},
+				LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+					{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: []string{fmt.Sprint(k)}},
+				}},
+			}}}}
+		}
+	}
+	var pods []*v1.Pod
+	for k := range many {
+		pods = append(pods, pod(fmt.Sprintf("apart-%d", k), asks(64), excluding(k))) // more than the node has
+	}
+	c.createAs(tenant, pods...)
+	c.waits(fmt.Sprintf("apart-%d", many-1), tables.ReasonTooComplex, fmt.Sprintf("in other namespaces by %d different selectors", peers.MaxElsewhere))
+	c.namespace = ours
+	c.create(pod("other"))
+	c.bound("other")
+	c.namespace = theirs
+	c.createAs(tenant, pod("plain"))
+	c.bound("plain")
+}
