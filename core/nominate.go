@@ -31,9 +31,9 @@ type nominations struct {
 	plansMade int
 	// asked are the restarts that were requested since the last pass.
 	asked []restartAsked
-	// roomSearches counts the searches for moves until roomAgain: see allowSearches.
-	roomSearches int
-	roomAgain    Time
+	// searches are those for room until roomAgain: see allowSearches.
+	searches  searchTurns
+	roomAgain Time
 }
 
 // nomination is a plan in progress: a gang, or pods of another job, whose places are chosen and

@@ -39,7 +39,7 @@ func (ps *pass) reclaimPieces(j *job) bool {
 	if ps.entitlement.update(); !ps.entitlement.covers(w) {
 		return false
 	}
-	if !ps.maySearch() {
+	if !ps.maySearch(j) {
 		ps.wakes.retryAt(ps.now, ps.searchAgain())
 		return false
 	}

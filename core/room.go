@@ -38,19 +38,66 @@ const moveTime = 60 * Second
 
 // roomSearches is the most searches of a pass, or in a cluster with many pods of a roomInterval,
 // as each may cost milliseconds there. Classes beyond it are tried again after that, at the
-// earliest after roomPause.
+// earliest after roomPause; see searchTurns for whose come first.
 const (
 	roomSearches = 8
 	roomPause    = 30 * Second
 	roomInterval = 300 * Second
 )
 
+// searchTurns divides the searches for room of a period among those who ask for them. Without that, a user with eight kinds of jobs for
+// which every search is in vain could take all of them in each period, by a change that makes searches worth a try again.
+type searchTurns struct {
+	made int
+	// by has how many each submitter has made who asked; share is the most of each: all, unless some were refused in the last period.
+	by    map[submitterID]int
+	share int
+	// owed are those who were refused every search that they asked for in the last period, and have made none since.
+	owed map[submitterID]bool
+}
+
+// begin begins a period.
+func (t *searchTurns) begin() {
+	t.made, t.share, t.owed = 0, roomSearches, map[submitterID]bool{}
+	for id, n := range t.by {
+		if n == 0 {
+			t.owed[id] = true
+		}
+	}
+	if len(t.owed) > 0 {
+		t.share = (roomSearches + len(t.by) - 1) / len(t.by)
+	}
+	t.by = map[submitterID]int{}
+}
+
+// take takes a search, and reports whether there was one left. If not, there is none until the next period.
+func (t *searchTurns) take(id submitterID) bool {
+	if t.refuses(id) {
+		return false
+	}
+	t.made++
+	t.by[id]++
+	delete(t.owed, id)
+	return true
+}
+
+// refuses reports whether no search is left for a submitter who asks for one.
+func (t *searchTurns) refuses(id submitterID) bool {
+	if t.by == nil {
+		t.begin()
+	}
+	n := t.by[id]
+	t.by[id] = n // it has asked
+	return t.made >= roomSearches || n >= t.share || !t.owed[id] && t.made+len(t.owed) >= roomSearches
+}
+
 // allowSearches allows the searches for room of the next pass.
 func (ns *nominations) allowSearches() {
 	if ns.now < ns.roomAgain {
 		return
 	}
-	ns.roomSearches, ns.roomAgain = 0, ns.now
+	ns.searches.begin()
+	ns.roomAgain = ns.now
 	pods := 0
 	for m := range ns.runs.loads {
 		pods += ns.runs.loads[m].pods
@@ -93,7 +140,7 @@ func (ps *pass) consolidate(j candidate) bool {
 	if !worth {
 		return false
 	}
-	if !ps.maySearch() {
+	if !ps.maySearch(j.job) {
 		ps.wakes.retryAt(ps.now, ps.searchAgain())
 		return false
 	}
@@ -116,12 +163,9 @@ func (ps *pass) consolidate(j candidate) bool {
 	return false
 }
 
-// maySearch reports whether another search for room is allowed now, and counts it. If not,
+// maySearch reports whether another search for room is allowed for a job now, and counts it. If not,
 // searchAgain says when it may be.
-func (ps *pass) maySearch() bool {
-	ps.nominations.roomSearches++
-	return ps.nominations.roomSearches <= roomSearches
-}
+func (ps *pass) maySearch(j *job) bool { return ps.nominations.searches.take(submitterOf(j)) }
 
 func (ps *pass) searchAgain() Time { return max(ps.nominations.roomAgain, ps.now+roomPause) }
 

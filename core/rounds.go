@@ -43,6 +43,8 @@ type submitterID struct {
 	user  string
 }
 
+func submitterOf(j *job) submitterID { return submitterID{j.queue, j.User} }
+
 // submitter is the idle classes of a user of a queue.
 type submitter struct {
 	id   submitterID
@@ -66,7 +68,7 @@ type roundTurn struct {
 // count adds an idle class of the user.
 func (r *rounds) count(c *class) {
 	j := c.head()
-	id := submitterID{j.queue, j.User}
+	id := submitterOf(j)
 	by := r.submitters[id]
 	if by == nil {
 		by = &submitter{id: id}
@@ -210,7 +212,7 @@ func (ps *pass) waitsForTurn(c *class) bool {
 		return false
 	}
 	j := c.head()
-	by := r.submitters[submitterID{j.queue, j.User}]
+	by := r.submitters[submitterOf(j)]
 	if by == nil || by.idle <= r.crowd {
 		return false
 	}

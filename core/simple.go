@@ -92,7 +92,7 @@ func (ps *pass) noSearchFor(c *class, j *job, room bool) (unsearched, bool) {
 	if room && ps.policy.Room.MaxMoves > 0 && j.nomination == nil {
 		if p, _ := c.simple(); ps.planner.freeFor(c) < p.gpu {
 			until.free = p.gpu
-		} else if !ps.inVain(c, j, forRoom, &until) && !ps.searchesSpent(&until) {
+		} else if !ps.inVain(c, j, forRoom, &until) && !ps.searchesSpent(j, &until) {
 			return until, false
 		}
 	}
@@ -103,7 +103,7 @@ func (ps *pass) noSearchFor(c *class, j *job, room bool) (unsearched, bool) {
 		until.uncovered = true
 		return until, true
 	}
-	return until, ps.searchesSpent(&until)
+	return until, ps.searchesSpent(j, &until)
 }
 
 // inVain reports whether a search of a kind is not worth a try now, and lowers until to when it may be.
@@ -118,10 +118,10 @@ func (ps *pass) inVain(c *class, j *job, kind attemptKind, until *unsearched) bo
 	return true
 }
 
-// searchesSpent reports whether no more searches for room are allowed now. Then it asks for another pass when they are, and
+// searchesSpent reports whether no more searches for room are allowed for a job now. Then it asks for another pass when they are, and
 // lowers until to that.
-func (ps *pass) searchesSpent(until *unsearched) bool {
-	if ps.nominations.roomSearches < roomSearches {
+func (ps *pass) searchesSpent(j *job, until *unsearched) bool {
+	if !ps.nominations.searches.refuses(submitterOf(j)) {
 		return false
 	}
 	ps.wakes.retryAt(ps.now, ps.searchAgain())
