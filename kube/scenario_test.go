@@ -79,7 +79,7 @@ var beyond = map[string][]string{
 	"only pods that an owner makes again restart elsewhere on a cluster, and those of a scenario have none": {
 		"consolidation/bound.txt", "consolidation/bound_gang.txt", "consolidation/budget.txt", "consolidation/failed_restart.txt", "consolidation/partly.txt", "consolidation/pieces_budget.txt", "consolidation/cost.txt", "consolidation/cost_sum.txt", "consolidation/devices.txt", "consolidation/domain.txt", "consolidation/exposed.txt", "consolidation/gang.txt",
 		"consolidation/labels.txt", "consolidation/larger.txt", "consolidation/lent.txt", "consolidation/pieces.txt", "consolidation/pieces_cheapest.txt", "consolidation/pieces_model.txt", "consolidation/pieces_quota.txt", "consolidation/pieces_young.txt", "consolidation/pieces_spare.txt", "consolidation/pieces_turn.txt", "consolidation/pods.txt", "consolidation/restart.txt",
-		"consolidation/searches.txt", "consolidation/tenants.txt", "consolidation/who.txt", "migration/restart.txt",
+		"consolidation/searches.txt", "consolidation/in_turn.txt", "consolidation/tenants.txt", "consolidation/who.txt", "migration/restart.txt",
 		"migration/defrag_restarts.txt", "migration/defrag_restarts_all.txt", "migration/defrag_restarts_cost.txt", "migration/defrag_restarts_gang.txt", "migration/defrag_restarts_pods.txt", "migration/defrag_restarts_waves.txt", "migration/defrag_restarts_who.txt", "requeue/restarted.txt",
 	},
 	"a GPU fails as a DRA driver says it, and pods that ask Muster alone for GPUs are not on such nodes": {"standby/nodes.txt"},
