@@ -101,7 +101,7 @@ func (pl *planner) later(s *search, needless func(least level) bool) iter.Seq2[l
 	cohort, own := pl.entitlement.cohortAt(a.by.queue), pl.tenantOfOwn(&a.by)
 	return func(yield func(lead, *coveredPod) bool) {
 		for list, others := range pl.leavers(&a.by) {
-			if needless(level{precedence: list.of}) {
+			if needless(pl.leastLevel(list, cohort, &a.by)) {
 				continue
 			}
 			someYoung := pl.isYoung(list.latest, a.by.now)
@@ -184,6 +184,17 @@ func (pl *planner) leadTo(p *coveredPod, of precedence, cohort int32, c *preempt
 		}
 	}
 	return out
+}
+
+// leastLevel returns the lowest level that a pod of a list may have.
+func (pl *planner) leastLevel(list *coveredPods, cohort int32, c *preemptor) level {
+	least := level{precedence: list.of}
+	if first := &list.pods[0]; list.tenant >= 0 && first.cover > uncovered {
+		if first.cover == byNominal || list.least > 0 && !pl.entitlement.tenants[list.tenant].exceeds(list.least) {
+			least.spared = pl.leadTo(first, list.of, cohort, c).spared // which then is that of all others, too
+		}
+	}
+	return least
 }
 
 // lossAt returns what is lost at least if the pod leaves, or its gang.

@@ -20,6 +20,9 @@ type coveredPods struct {
 	// of them started.
 	frees  []nodeFreed
 	latest Time
+	// tenant is whose all of them are, -1 of several; least is the least part of a GPU that one holds.
+	tenant int32
+	least  Milli
 }
 
 // nodeFreed is how many devices are freed on a node.
@@ -33,6 +36,12 @@ func (l *coveredPods) add(p coveredPod) {
 	l.pods = append(l.pods, p)
 	l.frees = append(l.frees, nodeFreed{p.node, int32(p.devices)})
 	l.latest = max(l.latest, p.since)
+	if len(l.pods) == 1 {
+		l.tenant, l.least = p.tenant, p.gpu
+	}
+	if l.least = min(l.least, p.gpu); l.tenant != p.tenant {
+		l.tenant = -1
+	}
 }
 
 // coveredPod is a running pod as a search sees it first: of thousands that are listed, most need no other look.
