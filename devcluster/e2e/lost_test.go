@@ -199,3 +199,82 @@ func lostSuspension(t *testing.T, does string, restart bool) {
 	c.until("the Job runs again", runs)
 	c.must(resumed())
 }
+
+// Nobody learns that a binding was made: neither by an answer, however often it is asked for again, nor, for a while, by a
+// read, nor by a watch, which is late. Until it is read, the GPUs are not another's.
+func TestBindingThatNobodyLearnsOf(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.create(pod("a", asks(8)), pod("b", asks(8))) // one of them is bound, and known before the watch is late
+	var mu sync.Mutex
+	var first string
+	reads := 0
+	late := make(chan struct{})
+	over := sync.OnceFunc(func() { close(late) })
+	t.Cleanup(over)
+	c.schedule(func(k *kube.Config) {
+		k.API.Wrap(func(to http.RoundTripper) http.RoundTripper {
+			return roundTrip(func(r *http.Request) (*http.Response, error) {
+				if isWatch(r) && strings.HasSuffix(r.URL.Path, "/pods") {
+					answer, err := to.RoundTrip(r)
+					if err == nil {
+						answer.Body = &lateBody{answer.Body, func() bool { mu.Lock(); defer mu.Unlock(); return first != "" }, late}
+					}
+					return answer, err
+				}
+				mu.Lock()
+				name, binds := strings.CutSuffix(r.URL.Path, "/binding")
+				if binds && first == "" {
+					first = name
+				}
+				lost := binds && name == first
+				if r.Method == http.MethodGet && r.URL.Path == first {
+					reads++
+					lost = reads <= 2
+				}
+				mu.Unlock()
+				if !lost {
+					return to.RoundTrip(r)
+				}
+				if binds {
+					if answer, err := to.RoundTrip(r); err == nil { // the first time, it is made
+						_, _ = io.Copy(io.Discard, answer.Body)
+						answer.Body.Close()
+					}
+				}
+				return nil, errors.New("connection reset by peer")
+			})
+		})
+	})
+	c.until("it is looked whether the pod is bound", func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		if reads < 3 {
+			return fmt.Errorf("it was read %d times", reads)
+		}
+		return nil
+	})
+	over()
+	bound, other := "a", "b"
+	if strings.HasSuffix(first, "/b") {
+		bound, other = other, bound
+	}
+	c.bound(bound)
+	c.waits(other, "Resources")
+	c.unbound(other)
+}
+
+// lateBody is a watch that shows nothing once late is true, until a channel is closed.
+type lateBody struct {
+	io.ReadCloser
+	late func() bool
+	over <-chan struct{}
+}
+
+func (b *lateBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.late() {
+		<-b.over
+	}
+	return n, err
+}
