@@ -270,8 +270,10 @@ func (m *driver) unplace(p *tables.Pod, name string) {
 		return
 	}
 	delete(n.Pods, p.Object.UID)
-	for _, o := range n.Unbooked() {
-		m.enlist(o) // there may be GPUs for it now
+	if p.HasDevices() { // else thousands that their author put there would each look at all others
+		for _, o := range n.Unbooked() {
+			m.enlist(o) // there may be GPUs for it now
+		}
 	}
 	m.NoteNode(n)
 	if n.Sick != 0 || n.Gone && len(n.Pods) == 0 || m.Devices.Publishes(name) || m.panics.Untold > 0 {

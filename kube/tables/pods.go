@@ -266,6 +266,9 @@ func (p *Pod) devicesWanted() int {
 	return int((gpu + core.WholeGPU - 1) / core.WholeGPU)
 }
 
+// HasDevices reports whether the pod has GPUs of its node, or would if the node had them.
+func (p *Pod) HasDevices() bool { return p.Devices != 0 || p.devicesWanted() > 0 }
+
 // Unbooked returns how many GPUs of its node a pod has that the engine refused; 0 for a pod
 // that the engine knows, or will know.
 func (p *Pod) Unbooked() int {
