@@ -69,6 +69,20 @@ func heavy(n int, change func(int, *v1.Pod)) []*v1.Pod {
 	return out
 }
 
+// others has a pod of others come, start and leave.
+func (y *toy) others() {
+	y.t.Helper()
+	p := newTestPod(fmt.Sprint("other-", y.now), 1)
+	p.Labels[v1alpha1.QueueLabel], p.Labels["app"] = "others", "serve"
+	y.now += core.Second
+	y.see(p)
+	if at := y.run(); at[p.Name] == "" {
+		y.t.Fatal("a pod of others waits")
+	}
+	y.podGone(p.UID)
+	y.run()
+}
+
 // What the scheduler does for others, counted by what it allocates, does not grow with what one tenant makes, and
 // when the tenant's pods are gone nothing of them is left.
 func TestTenantBurdensNobody(t *testing.T) {
@@ -93,21 +107,8 @@ func TestTenantBurdensNobody(t *testing.T) {
 				queueObject("others", "", v1alpha1.Quota{Model: "H800", Nominal: GPUs(60)}),
 			})
 			y.start()
-			serial := 0
-			others := func() {
-				p := newTestPod(fmt.Sprint("other-", serial), 1)
-				p.Labels[v1alpha1.QueueLabel], p.Labels["app"] = "others", "serve"
-				serial++
-				y.now += core.Second
-				y.see(p)
-				if at := y.run(); at[p.Name] == "" {
-					t.Fatalf("%s: a pod of others waits beside %d", what, n)
-				}
-				y.podGone(p.UID)
-				y.run()
-			}
 			for range 20 { // tables grow to their size
-				others()
+				y.others()
 			}
 			y.Explain(20)
 			runtime.GC()
@@ -119,7 +120,7 @@ func TestTenantBurdensNobody(t *testing.T) {
 			y.run()
 			y.Explain(20)
 			y.Statuses(metav1.NewTime(startOfTime)) // as the scheduler does every few seconds
-			per := testing.AllocsPerRun(50, others)
+			per := testing.AllocsPerRun(50, y.others)
 			for _, p := range list {
 				y.podGone(p.UID)
 			}
@@ -129,7 +130,7 @@ func TestTenantBurdensNobody(t *testing.T) {
 				y.Explain(20)
 			}
 			y.Statuses(metav1.NewTime(startOfTime))
-			others()
+			y.others()
 			y.Explain(20)
 			for name, is := range left(y) {
 				if is > empty[name] {

@@ -120,19 +120,6 @@ func TestChurnedPodsLeaveNothing(t *testing.T) {
 		queueObject("others", "", v1alpha1.Quota{Model: "H800", Nominal: GPUs(60)}),
 	})
 	y.start()
-	serial := 0
-	others := func() {
-		p := newTestPod(fmt.Sprint("other-", serial), 1)
-		p.Labels[v1alpha1.QueueLabel] = "others"
-		serial++
-		y.now += core.Second
-		y.see(p)
-		if at := y.run(); at[p.Name] == "" {
-			t.Fatal("a pod of others waits")
-		}
-		y.podGone(p.UID)
-		y.run()
-	}
 	churn := func(from, to int) {
 		var pods []*v1.Pod
 		for i := from; i < to; i++ {
@@ -162,7 +149,7 @@ func TestChurnedPodsLeaveNothing(t *testing.T) {
 			y.Explain(20)
 		}
 		y.Statuses(metav1.NewTime(startOfTime))
-		others()
+		y.others()
 	}
 	heap := func() uint64 {
 		var m runtime.MemStats
@@ -174,7 +161,7 @@ func TestChurnedPodsLeaveNothing(t *testing.T) {
 
 	// 1. Tables grow to the size that so many pods at a time need.
 	churn(0, 2*there)
-	empty, before, cost := left(y), heap(), testing.AllocsPerRun(50, others)
+	empty, before, cost := left(y), heap(), testing.AllocsPerRun(50, y.others)
 
 	// 2. Nothing more is left of any number of them.
 	churn(2*there, all)
@@ -189,7 +176,7 @@ func TestChurnedPodsLeaveNothing(t *testing.T) {
 	if over := int64(after) - int64(before); over > 6<<20 {
 		t.Errorf("%d bytes are left of each of %d pods", over/int64(all), all)
 	}
-	if now := testing.AllocsPerRun(50, others); now > cost+50 {
+	if now := testing.AllocsPerRun(50, y.others); now > cost+50 {
 		t.Errorf("a pod of others takes %.0f allocations; expected %.0f, as before", now, cost)
 	}
 	runtime.KeepAlive(y)
