@@ -49,23 +49,19 @@ const (
 // which every search is in vain could take all of them in each period, by a change that makes searches worth a try again.
 type searchTurns struct {
 	made int
-	// by has how many each submitter has made who asked; share is the most of each: all, unless some were refused in the last period.
-	by    map[submitterID]int
-	share int
-	// owed are those who were refused every search that they asked for in the last period, and have made none since.
+	// by has how many each submitter has made who asked.
+	by map[submitterID]int
+	// owed are those who were refused every search that they asked for in the last period, and have made none since: one is kept for each.
 	owed map[submitterID]bool
 }
 
 // begin begins a period.
 func (t *searchTurns) begin() {
-	t.made, t.share, t.owed = 0, roomSearches, map[submitterID]bool{}
+	t.made, t.owed = 0, map[submitterID]bool{}
 	for id, n := range t.by {
 		if n == 0 {
 			t.owed[id] = true
 		}
-	}
-	if len(t.owed) > 0 {
-		t.share = (roomSearches + len(t.by) - 1) / len(t.by)
 	}
 	t.by = map[submitterID]int{}
 }
@@ -86,9 +82,8 @@ func (t *searchTurns) refuses(id submitterID) bool {
 	if t.by == nil {
 		t.begin()
 	}
-	n := t.by[id]
-	t.by[id] = n // it has asked
-	return t.made >= roomSearches || n >= t.share || !t.owed[id] && t.made+len(t.owed) >= roomSearches
+	t.by[id] += 0 // it has asked
+	return t.made >= roomSearches || !t.owed[id] && t.made+len(t.owed) >= roomSearches
 }
 
 // allowSearches allows the searches for room of the next pass.
