@@ -20,15 +20,17 @@ build: ## build bin/muster, and bin/kubectl-muster, the same as a plugin of kube
 # A process whose LD_LIBRARY_PATH begins with bin/gpu can be paused: docs/pause.md.
 LIBCUDA = $(CC) -std=gnu11 -O2 -Wall -Wextra -fPIC -shared -fvisibility=hidden -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,-z,defs
 
-gpu: ## build bin/gpu/: libcuda.so.1, which makes GPU work pausable, and muster-gpu-call (needs a C compiler)
+gpu: ## build bin/gpu/: libcuda.so.1, which makes GPU work pausable, and the programs that call the driver (needs a C compiler)
 	mkdir -p bin/gpu
 	$(LIBCUDA) -o bin/gpu/libcuda.so.1 gpu/shim/shim.c gpu/shim/memory.c -ldl -lpthread
 	$(CC) -std=gnu11 -O2 -Wall -Wextra -o bin/gpu/muster-gpu-call gpu/call/call.c -ldl -lpthread
+	$(CC) -std=gnu11 -O2 -Wall -Wextra -o bin/gpu/muster-gpu-worker gpu/worker/worker.c -ldl -lpthread
 
-gpu-fake: ## build bin/gpu-fake/, a driver whose GPU is the CPU, and a program, to try muster pause without a GPU
+gpu-fake: ## build bin/gpu-fake/, a driver whose GPU is the CPU, to try muster pause and muster disagg run without a GPU
 	mkdir -p bin/gpu-fake
 	$(LIBCUDA) -o bin/gpu-fake/libcuda.so.1 gpu/fake/fake.c -ldl -lpthread
 	$(CC) -std=gnu11 -O2 -Wall -Wextra -o bin/gpu-fake/trainer gpu/fake/trainer.c -ldl -lpthread
+	go build -o bin/gpu-fake/interpreter ./gpu/fake/interpreter
 
 gpu-check: ## on a machine with a GPU, measure what pausing costs there, and write docs/gpu-results/
 	MUSTER_GPU_CHECK=$(CURDIR)/docs/gpu-results go test -count=1 -timeout 30m -v -run TestCheck ./gpu/check

@@ -3,10 +3,13 @@ package disagg
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
+	"github.com/muster-sched/muster/api/strict"
 	"github.com/muster-sched/muster/disagg/plan"
 	"github.com/muster-sched/muster/internal/table"
+	"github.com/muster-sched/muster/workload"
 )
 
 // Answer is a plan as JSON. Times are milliseconds of one request.
@@ -141,4 +144,18 @@ func (a *Answer) Text(w io.Writer) error {
 	}
 	_, err := fmt.Fprintf(w, "\nEdges between GPUs: %d, %.3f MB a request.\n", a.Cuts.Edges, a.Cuts.Bytes/1e6)
 	return err
+}
+
+// ReadAnswer reads a plan that muster disagg plan --json printed. What is wrong with the file is a *workload.Error.
+func ReadAnswer(file string) (*Answer, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, &workload.Error{File: file, Want: fmt.Sprintf("a file that can be read; found: %v", err)}
+	}
+	a := &Answer{}
+	src, err := strict.Decode(file, data, a)
+	if err == nil && len(a.GPUs) == 0 {
+		err = src.Errorf("gpus", "at least one GPU; found 0")
+	}
+	return a, err
 }

@@ -25,9 +25,10 @@ requests that run on such plans.`,
 		Example: `  muster disagg profile --model llama-3-8b --gpus A100,L40S >profile.json
   muster disagg analyze model.ptx --trace trace.json --profile profile.json --gpus A100,L40S
   muster disagg plan --kernels profile.json --gpus A100,L40S --link 200gbps
-  muster disagg simulate --kernels profile.json --link 200gbps --policy serial,throughput`,
+  muster disagg simulate --kernels profile.json --link 200gbps --policy serial,throughput
+  muster disagg run model.ptx --trace trace.json --plan plan.json --requests 8`,
 	}
-	c.AddCommand(newDisaggProfile(), newDisaggPlan(), newDisaggPairs(), newDisaggSimulate(), newDisaggAnalyze())
+	c.AddCommand(newDisaggProfile(), newDisaggPlan(), newDisaggPairs(), newDisaggSimulate(), newDisaggAnalyze(), newDisaggRun())
 	return c
 }
 

@@ -74,27 +74,44 @@ type step struct {
 	name     string
 	graph    string
 	position int // in its iteration
+	field    string
+	again    again
 	effect
 	edges map[int][]Range // by writer
 }
 
 // Analyze makes the graph of a trace; file is its name, for errors, which are *workload.Error.
 func Analyze(file string, t *Trace, modules []*ptx.Module) (*Graph, error) {
-	a, err := newAnalysis(modules)
+	a, steps, err := follow(file, t, modules)
 	if err != nil {
 		return nil, err
 	}
-	a.folder = filepath.Dir(file)
-	wrong := func(field string, err error) error {
-		want := err.Error()
-		if within, rest, ok := strings.Cut(want, ": expected "); ok {
-			field, want = field+"."+within, rest
-		}
-		return &workload.Error{File: file, Field: field, Want: want}
+	g, err := a.fold(t, steps)
+	if err != nil {
+		return nil, wrong(file, "nodes", err)
 	}
+	return g, nil
+}
+
+// wrong is an error at a field of a trace.
+func wrong(file, field string, err error) error {
+	want := err.Error()
+	if within, rest, ok := strings.Cut(want, ": expected "); ok {
+		field, want = field+"."+within, rest
+	}
+	return &workload.Error{File: file, Field: field, Want: want}
+}
+
+// follow goes through a trace, and finds out what each node does.
+func follow(file string, t *Trace, modules []*ptx.Module) (*analysis, []*step, error) {
+	a, err := newAnalysis(modules)
+	if err != nil {
+		return nil, nil, err
+	}
+	a.folder = filepath.Dir(file)
 	for i, b := range t.Buffers {
 		if err := a.allocate(b); err != nil {
-			return nil, wrong(fmt.Sprintf("buffers[%d]", i), err)
+			return nil, nil, wrong(file, fmt.Sprintf("buffers[%d]", i), err)
 		}
 	}
 	var o owners
@@ -105,35 +122,32 @@ func Analyze(file string, t *Trace, modules []*ptx.Module) (*Graph, error) {
 		field := fmt.Sprintf("nodes[%d]", i)
 		switch err := oneOf(c); {
 		case err != nil:
-			return nil, wrong(field, err)
+			return nil, nil, wrong(file, field, err)
 		case c.Allocate != nil:
 			if err := a.allocate(*c.Allocate); err != nil {
-				return nil, wrong(field+".allocate", err)
+				return nil, nil, wrong(file, field+".allocate", err)
 			}
 			b := a.live[len(a.live)-1]
 			o.set(Range{b.from, b.to}, nobody)
 			continue
 		case c.Free != "":
 			if err := a.free(c.Free); err != nil {
-				return nil, wrong(field+".free", err)
+				return nil, nil, wrong(file, field+".free", err)
 			}
 			continue
 		}
-		e, err := a.does(c)
-		if err != nil {
-			return nil, wrong(field, err)
+		s := &step{call: c, graph: c.Graph, field: field, edges: map[int][]Range{}}
+		s.again = a.repeat(c)
+		if s.effect, err = a.does(c); err != nil {
+			return nil, nil, wrong(file, field, err)
 		}
 		key := fmt.Sprintf("%s/%d", c.Graph, c.Iteration)
-		s := &step{call: c, graph: c.Graph, position: places[key], effect: e, edges: map[int][]Range{}}
+		s.position = places[key]
 		places[key]++
 		s.depend(a, &o, len(steps))
 		steps = append(steps, s)
 	}
-	g, err := a.fold(t, steps)
-	if err != nil {
-		return nil, wrong("nodes", err)
-	}
-	return g, nil
+	return a, steps, nil
 }
 
 // oneOf checks that a node is one thing.

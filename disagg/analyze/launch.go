@@ -41,9 +41,12 @@ func (a *analysis) launch(c *Call) (effect, error) {
 		return a.anything(strings.Join(k.Limits, ", ")), nil
 	}
 	l := interp.Launch{Kernel: c.Kernel, Shared: c.Shared, Steps: mostInterpreted, Grid: three(c.Grid), Block: three(c.Block)}
-	var err error
-	if l.Args, err = a.arguments(c, a.parameters[c.Kernel]); err != nil {
+	args, err := a.arguments(c, a.parameters[c.Kernel])
+	if err != nil {
 		return effect{}, err
+	}
+	for _, x := range args {
+		l.Args = append(l.Args, x.bytes)
 	}
 	s := newSeen()
 	s.kernel, s.indexes, s.unknown = c.Kernel, k.indexes, a.unknown
@@ -122,19 +125,28 @@ func (a *analysis) learn(reads, writes []Range) {
 	}
 }
 
+// argument is the bytes of a parameter, and where in them addresses of buffers are.
+type argument struct {
+	bytes    []byte
+	pointers []int
+}
+
 // arguments encodes a kernel's arguments by the types of its parameters.
-func (a *analysis) arguments(c *Call, params []ptx.Declaration) (all [][]byte, err error) {
+func (a *analysis) arguments(c *Call, params []ptx.Declaration) (all []argument, err error) {
 	if len(c.Args) != len(params) {
 		return nil, fmt.Errorf("args: expected the %d arguments of kernel %s; found %d", len(params), c.Kernel, len(c.Args))
 	}
 	for i := range params {
 		d := &params[i]
 		n := int(d.Bytes(&d.Vars[0]))
-		var b []byte
+		var b argument
 		if len(d.Vars[0].Dims) > 0 {
 			b, err = a.fields(c.Args[i], n)
 		} else {
-			b, err = a.encode(c.Args[i], strings.TrimPrefix(d.Type, "."))
+			t := strings.TrimPrefix(d.Type, ".")
+			if b.bytes, err = a.encode(c.Args[i], t); isAddress(c.Args[i], t) {
+				b.pointers = []int{0}
+			}
 		}
 		if err != nil {
 			return nil, fmt.Errorf("args[%d]: expected %w", i, err)
@@ -142,6 +154,15 @@ func (a *analysis) arguments(c *Call, params []ptx.Declaration) (all [][]byte, e
 		all = append(all, b)
 	}
 	return all, nil
+}
+
+// isAddress reports whether a value of a type is the address of a buffer by its name.
+func isAddress(v Value, t string) bool {
+	_, err := strconv.ParseFloat(string(v), 64)
+	if err != nil {
+		_, err = strconv.ParseInt(string(v), 0, 64)
+	}
+	return err != nil && ptx.TypeBytes(t) == 8 && t != "f64"
 }
 
 // encode encodes one value of a type.
@@ -174,7 +195,7 @@ func (a *analysis) encode(v Value, t string) ([]byte, error) {
 
 // fields encodes a struct: values separated by spaces, each with its type, such as "u32:5 x+16";
 // without one it is an address. Each is aligned to its size.
-func (a *analysis) fields(v Value, n int) ([]byte, error) {
+func (a *analysis) fields(v Value, n int) (all argument, err error) {
 	b := make([]byte, 0, n)
 	for _, f := range strings.Fields(string(v)) {
 		t, text, ok := strings.Cut(f, ":")
@@ -183,21 +204,25 @@ func (a *analysis) fields(v Value, n int) ([]byte, error) {
 		}
 		size := ptx.TypeBytes(t)
 		if size == 0 || size > 8 {
-			return nil, fmt.Errorf("a type such as u32; found %q", f)
+			return all, fmt.Errorf("a type such as u32; found %q", f)
 		}
 		e, err := a.encode(Value(text), t)
 		if err != nil {
-			return nil, err
+			return all, err
 		}
 		for len(b)%size != 0 {
 			b = append(b, 0)
 		}
+		if isAddress(Value(text), t) {
+			all.pointers = append(all.pointers, len(b))
+		}
 		b = append(b, e...)
 	}
 	if len(b) > n {
-		return nil, fmt.Errorf("values of at most %d bytes; found %d", n, len(b))
+		return all, fmt.Errorf("values of at most %d bytes; found %d", n, len(b))
 	}
-	return append(b, make([]byte, n-len(b))...), nil
+	all.bytes = append(b, make([]byte, n-len(b))...)
+	return all, nil
 }
 
 // seen collects the bytes that a launch accesses, in pages of bits.

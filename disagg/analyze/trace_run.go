@@ -15,9 +15,12 @@ const mostMemory = 4 << 30
 type analysis struct {
 	kernels    map[string]Kernel
 	parameters map[string][]ptx.Declaration
+	functions  map[string]*ptx.Function
 	programs   map[string]*interp.Program
 	modules    map[string]*ptx.Module
-	folder     string // of the trace
+	sources    []*ptx.Module   // all of them, in order
+	changing   map[string]bool // variables of modules in global memory
+	folder     string          // of the trace
 	memory     *interp.Memory
 	live       []*buffer // in the order in which they were allocated
 	all        []*buffer
@@ -29,13 +32,14 @@ type buffer struct {
 	Allocation
 	from, to uint64
 	content  *interp.Buffer // nil beyond mostMemory
+	values   []byte         // of its content at first, those that the trace has
 	written  bool
 	read     []Range // of what it held before the trace
 }
 
 // newAnalysis loads modules. Kernels of one name in two of them are the first.
 func newAnalysis(modules []*ptx.Module) (*analysis, error) {
-	a := &analysis{kernels: map[string]Kernel{}, parameters: map[string][]ptx.Declaration{}, programs: map[string]*interp.Program{}, modules: map[string]*ptx.Module{}, memory: &interp.Memory{}}
+	a := &analysis{kernels: map[string]Kernel{}, parameters: map[string][]ptx.Declaration{}, functions: map[string]*ptx.Function{}, programs: map[string]*interp.Program{}, modules: map[string]*ptx.Module{}, sources: modules, changing: map[string]bool{}, memory: &interp.Memory{}}
 	for _, m := range modules {
 		p, err := interp.Load(m, a.memory)
 		if err != nil {
@@ -47,8 +51,13 @@ func newAnalysis(modules []*ptx.Module) (*analysis, error) {
 			}
 		}
 		for i := range m.Nodes {
+			if n := &m.Nodes[i]; n.Kind == ptx.Declare && n.Decl.Space == ".global" {
+				for _, v := range n.Decl.Vars {
+					a.changing[v.Name] = true
+				}
+			}
 			if n := &m.Nodes[i]; n.Kind == ptx.Define && n.Block != nil && n.Func.Entry && a.parameters[n.Func.Name] == nil {
-				a.parameters[n.Func.Name] = n.Func.Params
+				a.parameters[n.Func.Name], a.functions[n.Func.Name] = n.Func.Params, n.Func
 			}
 		}
 	}
@@ -98,15 +107,16 @@ func (a *analysis) initialize(b *buffer) error {
 	if len(b.Values) > 0 && (n == 0 || n > 8 || n*len(b.Values) > len(b.content.Data)) {
 		return fmt.Errorf("a type such as u32, and values for at most %d bytes; found %q and %d values", b.Bytes, b.Type, len(b.Values))
 	}
-	for i, v := range b.Values {
+	for _, v := range b.Values {
 		e, err := a.encode(Value(fmt.Sprintf("%.17g", v)), b.Type)
 		if err != nil {
 			if e, err = a.encode(Value(fmt.Sprintf("%d", int64(v))), b.Type); err != nil {
 				return err
 			}
 		}
-		copy(b.content.Data[i*n:], e)
+		b.values = append(b.values, e...)
 	}
+	copy(b.content.Data, b.values)
 	return nil
 }
 

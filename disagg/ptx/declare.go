@@ -133,6 +133,7 @@ func (p *parser) declaration(n *Node) {
 // specifiers parses what precedes the names of a declaration.
 func (p *parser) specifiers() *Declaration {
 	d := &Declaration{Vector: 1}
+	pointee := false
 	for {
 		p.space()
 		if p.peek() != '.' {
@@ -154,7 +155,7 @@ func (p *parser) specifiers() *Declaration {
 		case ".align":
 			p.space()
 			a := p.at
-			if align := int(p.integer()); d.Align == 0 && p.at > a {
+			if align := int(p.integer()); d.Align == 0 && p.at > a && !pointee {
 				d.Align = align
 			}
 		case ".attribute":
@@ -162,7 +163,8 @@ func (p *parser) specifiers() *Declaration {
 			p.balanced('(', ')')
 		case ".v2", ".v4", ".v8":
 			d.Vector = int(s[2] - '0')
-		case ".ptr":
+		case ".ptr": // .ptr .global .align 16: of what the parameter points to
+			pointee = true
 		default:
 			switch {
 			case strings.HasPrefix(p.s[p.at:], "::"): // .shared::cta
@@ -297,4 +299,25 @@ func ParseInt(s string) (uint64, bool) {
 		return x, err == nil
 	}
 	return 0, false
+}
+
+// Place is where a parameter lies in the packed parameters of a function.
+type Place struct{ At, Bytes int }
+
+// Places returns where the parameters lie when they are packed: in order, each aligned as it is declared or, without,
+// as its type is.
+func (f *Function) Places() (all []Place) {
+	at := 0
+	for i := range f.Params {
+		d := &f.Params[i]
+		n, align := int(d.Bytes(&d.Vars[0])), d.Align
+		if align == 0 {
+			align = TypeBytes(d.Type) * max(d.Vector, 1)
+		}
+		align = max(align, 1)
+		at = (at + align - 1) / align * align
+		all = append(all, Place{at, n})
+		at += n
+	}
+	return all
 }

@@ -3,14 +3,16 @@
 // A driver without a GPU, for tests: libcuda.so.1 whose devices are the CPU's
 // memory. Physical memory is a memfd, a mapping is an mmap at a fixed address,
 // a stream is a queue with a thread, and kernels are the few built-in ones at
-// the end of this file. A GPU's memory is limited over all processes, as it is
-// on a real one.
+// the end of this file or, with MUSTER_FAKE_GPU_INTERPRETER, those of modules in
+// PTX, which that program runs (kernels.inc). A GPU's memory is limited over all
+// processes, as it is on a real one.
 //
 // Environment: MUSTER_FAKE_GPU is the file through which processes share the
 // GPUs (without it each process has its own); MUSTER_FAKE_GPU_COUNT (1) and
 // MUSTER_FAKE_GPU_MIB (1024, each) are what there is. MUSTER_FAKE_GPU_CONTEXT_MIB
 // (0) is what a context takes. With MUSTER_FAKE_GPU_DRIVER=550 the driver cannot
-// checkpoint processes (checkpoint.inc).
+// checkpoint processes (checkpoint.inc). MUSTER_FAKE_GPU_LOG is a file to which
+// each kernel in PTX and each copy between GPUs appends a line as it starts.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -19,6 +21,8 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,6 +143,21 @@ static struct mapping *new_mapping(struct mapping m) {
 		mapping_count++;
 	mappings[i] = m;
 	return &mappings[i];
+}
+
+// changes are the lines by which the interpreters learn of mappings (kernels.inc).
+static char **changes;
+static size_t change_count;
+
+static void changed(const char *format, ...) {
+	if (!getenv("MUSTER_FAKE_GPU_INTERPRETER"))
+		return;
+	va_list list;
+	va_start(list, format);
+	changes = realloc(changes, (change_count + 1) * sizeof *changes);
+	if (!changes || vasprintf(&changes[change_count++], format, list) < 0)
+		abort();
+	va_end(list);
 }
 
 static void drop(struct physical *m) {
@@ -312,6 +331,7 @@ static CUresult map_at(uint64_t address, uint64_t size, struct physical *m, int 
 	if (!new_mapping((struct mapping){address, size, m, plain, protection}))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	m->refs++;
+	changed("map %llu %llu %d\n", (unsigned long long)address, (unsigned long long)size, m->fd);
 	return CUDA_SUCCESS;
 }
 
@@ -350,6 +370,7 @@ static CUresult unmap_at(uint64_t address, uint64_t size, int plain) {
 		munmap((void *)address, m->size);
 	else if (!nowhere(address, m->size, MAP_FIXED))
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	changed("unmap %llu\n", (unsigned long long)address);
 	drop(m->memory);
 	*m = (struct mapping){0};
 	return CUDA_SUCCESS;
@@ -365,6 +386,16 @@ MUSTER_EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
 
 // --- plain memory
 
+// The interpreter has windows of its own at the top of the address space, where
+// the kernel would place memory: it is placed far below.
+static void *place(uint64_t size) {
+	static uint64_t next = 0x100000000000;
+	for (; next < 0x400000000000; next += size)
+		if (nowhere(next, size, MAP_FIXED_NOREPLACE))
+			return next += size, (void *)(next - size);
+	return MAP_FAILED;
+}
+
 MUSTER_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size) {
 	CALL;
 	if (!out || !size)
@@ -376,7 +407,7 @@ MUSTER_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size) {
 	struct physical *m = NULL;
 	CUresult r = create(&m, current->device, size);
 	if (!r) {
-		void *at = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		void *at = place(size);
 		r = at == MAP_FAILED ? CUDA_ERROR_OUT_OF_MEMORY : map_at((uint64_t)at, size, m, PROT_READ | PROT_WRITE, 1);
 		drop(m);
 		*out = (uint64_t)at;
@@ -412,7 +443,7 @@ MUSTER_EXPORT CUresult cuMemHostUnregister(void *at) { return at ? CUDA_SUCCESS 
 
 // --- streams
 
-enum { max_arguments = 8, max_queue = 1024 };
+enum { max_arguments = 8, max_queue = 1024, highest = -5 };
 struct work {
 	void (*run)(const uint64_t *a);
 	uint64_t arguments[max_arguments];
@@ -420,7 +451,7 @@ struct work {
 struct CUstream_st {
 	struct work queue[max_queue];
 	uint64_t put, taken, ended;
-	int closing;
+	int closing, priority;
 	CUdevice device;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -431,8 +462,12 @@ static struct CUstream_st *streams; // all of them
 static CUstream default_stream[max_devices];
 static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
 
+// broken is the error of a kernel that failed: from then on the device's calls return it, and its streams do nothing.
+static _Atomic CUresult broken[max_devices];
+static __thread CUstream served; // by this thread
+
 static void *serve(void *shared) {
-	CUstream s = shared;
+	CUstream s = served = shared;
 	pthread_mutex_lock(&s->lock);
 	for (;;) {
 		while (s->taken == s->put && !s->closing)
@@ -441,7 +476,8 @@ static void *serve(void *shared) {
 			break;
 		struct work w = s->queue[s->taken++ % max_queue];
 		pthread_mutex_unlock(&s->lock);
-		w.run(w.arguments);
+		if (!broken[s->device])
+			w.run(w.arguments);
 		pthread_mutex_lock(&s->lock);
 		s->ended++;
 		pthread_cond_broadcast(&s->changed);
@@ -450,12 +486,13 @@ static void *serve(void *shared) {
 	return NULL;
 }
 
-MUSTER_EXPORT CUresult cuStreamCreate(CUstream *out, unsigned flags) {
+MUSTER_EXPORT CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority) {
 	(void)flags;
 	if (!current)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	CUstream s = calloc(1, sizeof *s);
 	s->device = current->device;
+	s->priority = priority < highest ? highest : priority > 0 ? 0 : priority;
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->changed, NULL);
 	sigset_t all, before;
@@ -472,6 +509,8 @@ MUSTER_EXPORT CUresult cuStreamCreate(CUstream *out, unsigned flags) {
 	*out = s;
 	return CUDA_SUCCESS;
 }
+
+MUSTER_EXPORT CUresult cuStreamCreate(CUstream *out, unsigned flags) { return cuStreamCreateWithPriority(out, flags, 0); }
 
 static CUresult stream_of(CUstream *s) {
 	if (*s)
@@ -497,7 +536,7 @@ MUSTER_EXPORT CUresult cuStreamSynchronize(CUstream s) {
 	while (s->ended < until)
 		pthread_cond_wait(&s->changed, &s->lock);
 	pthread_mutex_unlock(&s->lock);
-	return CUDA_SUCCESS;
+	return broken[s->device];
 }
 
 MUSTER_EXPORT CUresult cuStreamQuery(CUstream s) {
@@ -507,7 +546,7 @@ MUSTER_EXPORT CUresult cuStreamQuery(CUstream s) {
 	pthread_mutex_lock(&s->lock);
 	int ended = s->ended == s->put;
 	pthread_mutex_unlock(&s->lock);
-	return ended ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+	return broken[s->device] ? broken[s->device] : ended ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 MUSTER_EXPORT CUresult cuStreamIsCapturing(CUstream s, int *status) { return (void)s, *status = 0, CUDA_SUCCESS; }
@@ -522,7 +561,7 @@ MUSTER_EXPORT CUresult cuCtxSynchronize(void) {
 	for (CUstream s = all; s; s = s->next)
 		if (s->device == current->device)
 			cuStreamSynchronize(s);
-	return CUDA_SUCCESS;
+	return broken[current->device];
 }
 
 MUSTER_EXPORT CUresult cuStreamDestroy_v2(CUstream s) {
@@ -539,7 +578,7 @@ MUSTER_EXPORT CUresult cuStreamDestroy_v2(CUstream s) {
 static CUresult submit(CUstream s, struct work w) {
 	CALL;
 	CUresult r = stream_of(&s);
-	if (r)
+	if (r || (r = broken[s->device]))
 		return r;
 	pthread_mutex_lock(&s->lock);
 	while (s->put - s->ended == max_queue)
@@ -602,12 +641,18 @@ struct CUfunc_st {
 	const char *name;
 	void (*run)(const uint64_t *);
 	int arguments;
+	CUmodule module; // in PTX, otherwise NULL
 };
-static struct CUfunc_st kernels[] = {{"step", step, 3}, {"meet", meet, 2}};
+static struct CUfunc_st kernels[] = {{"step", step, 3, NULL}, {"meet", meet, 2, NULL}};
 static int module; // there is one, with all of them
 
-MUSTER_EXPORT CUresult cuModuleLoadData(CUmodule *m, const void *image) { return (void)image, *m = (CUmodule)&module, CUDA_SUCCESS; }
+#include "events.inc"
+#include "kernels.inc"
+
+MUSTER_EXPORT CUresult cuModuleLoadData(CUmodule *m, const void *image) { return load(m, image, NULL, 0); }
 MUSTER_EXPORT CUresult cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name) {
+	if (m != (CUmodule)&module)
+		return find_kernel(f, m, name);
 	for (size_t i = 0; m == (CUmodule)&module && i < sizeof kernels / sizeof *kernels; i++)
 		if (!strcmp(kernels[i].name, name))
 			return *f = &kernels[i], CUDA_SUCCESS;
@@ -615,8 +660,11 @@ MUSTER_EXPORT CUresult cuModuleGetFunction(CUfunction *f, CUmodule m, const char
 }
 
 MUSTER_EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s, void **arguments, void **extra) {
-	(void)shared;
-	if (!f || !gx || !gy || !gz || !bx || !by || !bz || !arguments || extra)
+	if (!f || !gx || !gy || !gz || !bx || !by || !bz)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (f->module)
+		return launch(f, (unsigned[]){gx, gy, gz, bx, by, bz, shared}, s, extra);
+	if (!arguments || extra)
 		return CUDA_ERROR_INVALID_VALUE;
 	struct work w = {.run = f->run};
 	for (int i = 0; i < f->arguments; i++)
@@ -629,7 +677,7 @@ MUSTER_EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, un
 // --- names
 
 MUSTER_EXPORT CUresult cuGetErrorName(CUresult r, const char **out) {
-	*out = r == CUDA_SUCCESS ? "CUDA_SUCCESS" : r == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_UNKNOWN";
+	*out = r == CUDA_SUCCESS ? "CUDA_SUCCESS" : r == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : r == CUDA_ERROR_LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED" : r == CUDA_ERROR_INVALID_PTX ? "CUDA_ERROR_INVALID_PTX" : "CUDA_ERROR_UNKNOWN";
 	return CUDA_SUCCESS;
 }
 

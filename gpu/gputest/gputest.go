@@ -22,6 +22,7 @@ func (b built) shim() string    { return filepath.Join(b.dir, "shim") }
 func (b built) fake() string    { return filepath.Join(b.dir, "fake") }
 func (b built) trainer() string { return filepath.Join(b.dir, "trainer") }
 func (b built) call() string    { return filepath.Join(b.dir, "muster-gpu-call") }
+func (b built) worker() string  { return filepath.Join(b.dir, "muster-gpu-worker") }
 
 // build builds in a folder.
 func build(dir string) (built, error) {
@@ -35,6 +36,7 @@ func build(dir string) (built, error) {
 		append(library, filepath.Join(b.fake(), "libcuda.so.1"), "fake/fake.c", "-ldl", "-lpthread"),
 		{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", b.trainer(), "fake/trainer.c", "-ldl", "-lpthread"},
 		{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", b.call(), "call/call.c", "-ldl", "-lpthread"},
+		{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", b.worker(), "worker/worker.c", "-ldl", "-lpthread"},
 	} {
 		for _, folder := range []string{b.shim(), b.fake()} {
 			if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -126,6 +128,40 @@ func (n *Node) Set(name, value string) { n.fake = append(n.fake, name+"="+value)
 func (n *Node) Caller() (program, driver string, environment []string) {
 	return n.b.call(), filepath.Join(n.driver, "libcuda.so.1"), n.fake
 }
+
+// Worker is the program that makes the driver's calls that run kernels, and the driver's path, as driver.Options takes
+// them, with their environment. On the fake driver, kernels in PTX run on an interpreter, on so many GPUs.
+func (n *Node) Worker(tb testing.TB, gpus int) (program, driver string, environment []string) {
+	tb.Helper()
+	if len(n.fake) > 0 {
+		interpreter, err := interpreter(n.b.dir)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		n.Set("MUSTER_FAKE_GPU_INTERPRETER", interpreter)
+		n.Set("MUSTER_FAKE_GPU_COUNT", fmt.Sprint(gpus))
+	}
+	return n.b.worker(), filepath.Join(n.driver, "libcuda.so.1"), n.fake
+}
+
+// interpreter builds the program that runs kernels for the fake driver, once in a folder.
+func interpreter(dir string) (string, error) {
+	building.Lock()
+	defer building.Unlock()
+	_, this, _, _ := runtime.Caller(0)
+	path := filepath.Join(dir, "interpreter")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	c := exec.Command("go", "build", "-o", path, ".")
+	c.Dir = filepath.Join(filepath.Dir(filepath.Dir(this)), "fake", "interpreter")
+	if out, err := c.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%v: %w\n%s", c.Args, err, out)
+	}
+	return path, nil
+}
+
+var building sync.Mutex
 
 // Fault lets the next call of the fake driver with this number (1 lock, 2 checkpoint,
 // 3 restore, 4 unlock) for the process end otherwise: gpu/fake/checkpoint.inc.

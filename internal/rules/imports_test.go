@@ -108,9 +108,13 @@ var mayImport = map[string][]string{
 	"kube/local":     {"core", "api/", "kube", "kube/stats", "kube/translate", "workload", "deploy"},
 
 	// What pauses processes on a node. The engine knows nothing about it.
-	"gpu":              {},
-	"gpu/gputest":      {},
-	"gpu/check":        {},
+	"gpu":         {},
+	"gpu/gputest": {},
+	"gpu/check":   {},
+	"gpu/driver":  {},
+
+	"gpu/fake/interpreter": {"disagg/ptx", "disagg/ptx/interp"},
+
 	"checkpoint":       {"gpu"},
 	"checkpoint/pause": {"checkpoint", "gpu"},
 
@@ -131,11 +135,12 @@ var mayImport = map[string][]string{
 	"disagg/ptx/ptxtest": {"disagg/ptx", "disagg/ptx/interp"},
 	"disagg/plan":        {},
 	"disagg/roofline":    {"disagg"},
+	"disagg/worker":      {"disagg", "disagg/analyze", "gpu/driver", "workload"},
 
 	// Modules of their own.
 	"devcluster": {"core", "workload", "agent", "agent/agentpb", "devcluster/"},
 
-	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "migrate", "reproduce", "advisor", "bench", "coretest/audit", "semantic/", "gpu", "checkpoint", "checkpoint/image", "checkpoint/offload", "checkpoint/pause", "agent/", "disagg/", "disagg", "internal/hostlist", "internal/spelling", "internal/table"},
+	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "migrate", "reproduce", "advisor", "bench", "coretest/audit", "semantic/", "gpu", "gpu/driver", "checkpoint", "checkpoint/image", "checkpoint/offload", "checkpoint/pause", "agent/", "disagg/", "disagg", "internal/hostlist", "internal/spelling", "internal/table"},
 	"deploy":   {},
 	"tools":    {},
 	"internal": {},

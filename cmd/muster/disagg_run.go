@@ -1,0 +1,258 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-sched/muster/disagg"
+	"github.com/muster-sched/muster/disagg/analyze"
+	"github.com/muster-sched/muster/disagg/ptx"
+	"github.com/muster-sched/muster/disagg/worker"
+	"github.com/muster-sched/muster/gpu/driver"
+	"github.com/muster-sched/muster/workload"
+)
+
+// disaggRun are the flags of muster disagg run.
+type disaggRun struct {
+	trace, plan, driver, data, outputs string
+	on                                 []string
+	requests, inFlight                 int
+	timeout                            time.Duration
+	seed                               uint64
+	check, asJSON                      bool
+}
+
+func newDisaggRun() *cobra.Command {
+	var f disaggRun
+	c := &cobra.Command{
+		Use:   "run FILE.ptx... --trace TRACE.json --plan PLAN.json [--requests N]",
+		Short: "Run requests on GPUs by a plan: each kernel where the plan puts it",
+		Long: `Run carries out the kernels, copies and fills of a trace, once for each request, on the GPUs
+of a plan that muster disagg plan --json printed. Each request has a stream and memory of
+its own on each GPU, and priority over those that came later. What a kernel reads and
+another GPU wrote is transferred before, on streams of their own.
+
+GPU n of the plan is device n of this machine, unless --on says otherwise. A copy to the
+host is an output of the request, and a copy from the host an input. Without files in
+--data, inputs and buffers that the trace has no values of are random.
+
+It takes the program bin/gpu/muster-gpu-worker, which make gpu builds.`,
+		Example: `  muster disagg run model.ptx --trace trace.json --plan plan.json --requests 8 --check
+  muster disagg run model.ptx --trace trace.json --plan plan.json --on A100=0 --on L40S=0
+  muster disagg run model.ptx --trace trace.json --plan plan.json --data in/ --outputs out/ --json
+  muster disagg run model.ptx --trace trace.json --plan plan.json --driver bin/gpu-fake/libcuda.so.1`,
+		Args: func(_ *cobra.Command, files []string) error {
+			if len(files) == 0 {
+				return fmt.Errorf("expected FILE.ptx; found 0 arguments")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, files []string) error { return f.run(c, files) },
+	}
+	flags := c.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.trace, "trace", "", "run the nodes of this `FILE`")
+	flags.StringVar(&f.plan, "plan", "", "the `FILE` with the plan, as muster disagg plan --json prints it")
+	flags.StringArrayVar(&f.on, "on", nil, "where a GPU of the plan is: `GPU=DEVICE`; two may be one device; can be repeated")
+	flags.IntVar(&f.requests, "requests", 1, "how many requests")
+	flags.IntVar(&f.inFlight, "in-flight", 4, "how many requests run at once at most")
+	flags.StringVar(&f.data, "data", "", "the `DIR` with the content of buffers, each in a file of its name, and the inputs of requests, NODE.REQUEST from NODE.0 on")
+	flags.StringVar(&f.outputs, "outputs", "", "write the outputs of requests to this `DIR`, as NODE.REQUEST")
+	flags.Uint64Var(&f.seed, "seed", 1, "the seed of random content")
+	flags.BoolVar(&f.check, "check", false, "run the same requests before, one by one and on the first GPU alone, and compare all memory that they wrote")
+	flags.StringVar(&f.driver, "driver", os.Getenv("MUSTER_GPU_DRIVER"), "the `PATH` of the driver, libcuda.so.1; by default where the linker finds it")
+	flags.DurationVar(&f.timeout, "timeout", time.Minute, "how long the driver may take to start, and an iteration to end")
+	flags.BoolVar(&f.asJSON, "json", false, "print the requests as JSON")
+	return c
+}
+
+// disaggRan is what muster disagg run did.
+type disaggRan struct {
+	GPUs       []string     `json:"gpus"`
+	Requests   []ranRequest `json:"requests"`
+	PerSecond  float64      `json:"requests_per_second"`
+	Transfers  int          `json:"transfers"` // of all requests
+	Bytes      int64        `json:"transferred_bytes"`
+	Equal      int          `json:"equal"` // requests whose memory was compared, and equal
+	comparable bool
+}
+
+// ranRequest is a request; times are milliseconds since the first one started.
+type ranRequest struct {
+	Request   int     `json:"request"`
+	Start     float64 `json:"start_ms"`
+	End       float64 `json:"end_ms"`
+	Transfers int     `json:"transfers"`
+	Bytes     int64   `json:"transferred_bytes"`
+}
+
+func (f *disaggRun) run(c *cobra.Command, files []string) error {
+	switch {
+	case f.trace == "" || f.plan == "":
+		return badUsage(c, "--trace, --plan: expected a file of each; found %q and %q", f.trace, f.plan)
+	case f.requests < 1 || f.requests > 1e7:
+		return badUsage(c, "--requests: expected a number from 1 to 10000000; found %d", f.requests)
+	case f.inFlight < 1 || f.inFlight > worker.MostInFlight:
+		return badUsage(c, "--in-flight: expected a number from 1 to %d; found %d", worker.MostInFlight, f.inFlight)
+	case f.timeout <= 0:
+		return badUsage(c, "--timeout: expected more than 0; found %s", f.timeout)
+	}
+	var modules []*ptx.Module
+	o := worker.Options{Requests: f.requests, InFlight: min(f.inFlight, f.requests), Deadline: f.timeout}
+	for _, file := range files {
+		m, err := readPTX(file)
+		if err != nil {
+			return err
+		}
+		modules, o.Modules = append(modules, m), append(o.Modules, m.Source)
+	}
+	t, err := analyze.ReadTrace(f.trace)
+	if err != nil {
+		return err
+	}
+	replay, err := analyze.NewReplay(f.trace, t, modules)
+	if err != nil {
+		return err
+	}
+	answer, err := disagg.ReadAnswer(f.plan)
+	if err != nil {
+		return err
+	}
+	placements, err := worker.Placements(answer, replay)
+	if err != nil {
+		field, want, _ := strings.Cut(err.Error(), ": expected ")
+		return &workload.Error{File: f.plan, Field: field, Want: want}
+	}
+	if o.GPUs, err = f.where(c, answer); err != nil {
+		return err
+	}
+	ctx, stop := interruptible(c)
+	defer stop()
+	ran, err := f.requestsOn(ctx, replay, placements, o)
+	if err != nil {
+		return err
+	}
+	for i, g := range answer.GPUs {
+		ran.GPUs = append(ran.GPUs, fmt.Sprintf("%s: device %d", g.Name, o.GPUs[i].Device))
+	}
+	if f.asJSON {
+		return writeJSON(c.OutOrStdout(), ran)
+	}
+	return ran.write(c.OutOrStdout())
+}
+
+// where reads --on.
+func (f *disaggRun) where(c *cobra.Command, a *disagg.Answer) ([]worker.Where, error) {
+	all := make([]worker.Where, len(a.GPUs))
+	for i := range all {
+		all[i].Device = i
+	}
+	for _, text := range f.on {
+		name, place, _ := strings.Cut(text, "=")
+		i := slices.IndexFunc(a.GPUs, func(g disagg.AnswerGPU) bool { return g.Name == name })
+		device, err := strconv.Atoi(place)
+		if i < 0 || err != nil || device < 0 {
+			return nil, badUsage(c, "--on: expected a GPU of the plan and its device, such as %s=0; found %q", a.GPUs[0].Name, text)
+		}
+		all[i] = worker.Where{Device: device}
+	}
+	return all, nil
+}
+
+// requestsOn runs the requests and, to compare, before that the same requests on one GPU.
+func (f *disaggRun) requestsOn(ctx context.Context, replay *analyze.Replay, placements [][]int, o worker.Options) (*disaggRan, error) {
+	data := &worker.Data{Replay: replay, Folder: f.data, Seed: f.seed}
+	o.Server = &worker.Server{Driver: driver.Options{Program: workerProgram(), Driver: f.driver}, Dial: worker.Dialer(nil)}
+	ran := &disaggRan{comparable: f.check}
+	var sums [][sha256.Size]byte
+	if f.check {
+		first := [][]int{make([]int, len(replay.Steps))}
+		alone := o
+		alone.InFlight = 1
+		sums = make([][sha256.Size]byte, o.Requests)
+		alone.Keep = func(r int, memory []byte) error { sums[r] = sha256.Sum256(memory); return nil }
+		if _, err := run1(ctx, replay, data, first, alone); err != nil {
+			return nil, fmt.Errorf("on the first GPU alone: %w", err)
+		}
+		differ := make(chan int, o.Requests)
+		o.Keep = func(r int, memory []byte) error {
+			if sha256.Sum256(memory) != sums[r] {
+				differ <- r
+			}
+			return nil
+		}
+		defer func() { ran.Equal = o.Requests - len(differ) }()
+	}
+	if f.outputs != "" {
+		if err := os.MkdirAll(f.outputs, 0o755); err != nil {
+			return nil, unwritable(f.outputs, err)
+		}
+		o.Output = func(r, step int, content []byte) error {
+			return writeFile(filepath.Join(f.outputs, fmt.Sprintf("%s.%d", replay.Steps[step].Name, r)), func(w io.Writer) error {
+				_, err := io.Copy(w, bytes.NewReader(content))
+				return err
+			})
+		}
+	}
+	all, err := run1(ctx, replay, data, placements, o)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range all {
+		ran.Requests = append(ran.Requests, ranRequest{r.Number, 1e3 * r.Start.Seconds(), 1e3 * r.End.Seconds(), r.Transfers, r.Transferred})
+		ran.Transfers, ran.Bytes = ran.Transfers+r.Transfers, ran.Bytes+r.Transferred
+	}
+	last := slices.MaxFunc(all, func(a, b worker.Request) int { return int(a.End - b.End) })
+	ran.PerSecond = float64(len(all)) / (last.End - all[0].Start).Seconds()
+	return ran, nil
+}
+
+// run1 runs requests under placements.
+func run1(ctx context.Context, replay *analyze.Replay, data *worker.Data, placements [][]int, o worker.Options) ([]worker.Request, error) {
+	p, err := worker.NewProgram(replay, len(o.GPUs))
+	if err != nil {
+		return nil, err
+	}
+	o.Content = func(region int) []byte { return data.Content(p.Regions[region]) }
+	o.Input = data.Input
+	all, err := worker.Run(ctx, p, placements, o)
+	if data.Err() != nil {
+		err = data.Err()
+	}
+	return all, err
+}
+
+func (r *disaggRan) write(w io.Writer) error {
+	fmt.Fprintf(w, "%d requests on %s.\n", len(r.Requests), strings.Join(r.GPUs, ", "))
+	fmt.Fprintf(w, "%.1f requests a second; %d transfers between GPUs, %.3f MB.\n", r.PerSecond, r.Transfers, float64(r.Bytes)/1e6)
+	if r.comparable {
+		fmt.Fprintf(w, "Memory is equal to that on the first GPU alone for %d of %d requests.\n", r.Equal, len(r.Requests))
+	}
+	if r.comparable && r.Equal < len(r.Requests) {
+		return fmt.Errorf("%d requests wrote other bytes than on one GPU", len(r.Requests)-r.Equal)
+	}
+	return nil
+}
+
+// workerProgram is the path of muster-gpu-worker: MUSTER_GPU_WORKER, or where make gpu puts it beside muster.
+func workerProgram() string {
+	if path := os.Getenv("MUSTER_GPU_WORKER"); path != "" {
+		return path
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "muster-gpu-worker"
+	}
+	return filepath.Join(filepath.Dir(self), "gpu", "muster-gpu-worker")
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/muster-sched/muster/gpu/gputest"
+)
+
+const (
+	runModule = "../../disagg/ptx/testdata/shapes.ptx"
+	runTrace  = "../../disagg/worker/testdata/layer.json"
+)
+
+// plannedLayer analyzes a trace and plans it, and returns the file of the plan.
+func plannedLayer(t *testing.T, muster func(code int, args ...string) (string, string)) string {
+	t.Helper()
+	profile, plan := filepath.Join(t.TempDir(), "profile.json"), filepath.Join(t.TempDir(), "plan.json")
+	muster(0, "disagg", "analyze", runModule, "--trace", runTrace, "--profile", profile, "--gpus", "A100,L40S")
+	out, _ := muster(0, "disagg", "plan", "--kernels", profile, "--link", "200gbps/1us", "--json")
+	if err := os.WriteFile(plan, []byte(out), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+// muster runs the command, and expects an exit code.
+func muster(t *testing.T) func(code int, args ...string) (string, string) {
+	return func(code int, args ...string) (string, string) {
+		t.Helper()
+		var out, problem strings.Builder
+		if got := run(args, strings.NewReader(""), &out, &problem); got != code {
+			t.Fatalf("muster %v: exit code %d; expected %d\n%s%s", args, got, code, out.String(), problem.String())
+		}
+		return out.String(), problem.String()
+	}
+}
+
+// onFakeGPUs lets muster disagg run find a driver with two GPUs that are the CPU.
+func onFakeGPUs(t *testing.T) {
+	t.Helper()
+	program, driver, environment := gputest.NewNode(t, 256).Worker(t, 2)
+	t.Setenv("MUSTER_GPU_WORKER", program)
+	t.Setenv("MUSTER_GPU_DRIVER", driver)
+	for _, v := range environment {
+		name, value, _ := strings.Cut(v, "=")
+		t.Setenv(name, value)
+	}
+}
+
+// From the text of kernels to requests on two GPUs: a user analyzes, plans and runs.
+func TestDisaggRun(t *testing.T) {
+	onFakeGPUs(t)
+	muster := muster(t)
+	plan := plannedLayer(t, muster)
+	text := []string{"disagg", "run", runModule, "--trace", runTrace, "--plan", plan}
+	out, _ := muster(0, append(text, "--requests", "5", "--check")...)
+	for _, want := range []string{
+		"5 requests on A100: device 0, L40S: device 1.\n",
+		"; 30 transfers between GPUs, 0.123 MB.\n",
+		"Memory is equal to that on the first GPU alone for 5 of 5 requests.\n",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%s\nwant %q", out, want)
+		}
+	}
+	// Files for the inputs give the outputs that the same inputs give elsewhere.
+	data, outputs := t.TempDir(), t.TempDir()
+	for _, name := range []string{"x", "w1", "w2", "y", "cache"} {
+		if err := os.WriteFile(filepath.Join(data, name), make([]byte, map[string]int{"y": 12288, "cache": 12288}[name]+map[string]int{"x": 4096, "w1": 4096, "w2": 4096}[name]), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, _ = muster(0, append(text, "--requests", "2", "--data", data, "--outputs", outputs, "--on", "L40S=0", "--json")...)
+	var ran struct {
+		GPUs     []string
+		Requests []struct{ Transfers int }
+	}
+	if err := json.Unmarshal([]byte(out), &ran); err != nil || len(ran.Requests) != 2 || ran.Requests[1].Transfers != 6 || ran.GPUs[1] != "L40S: device 0" {
+		t.Errorf("%s: %v", out, err)
+	}
+	// Without weights a layer gives nothing.
+	if got, err := os.ReadFile(filepath.Join(outputs, "result.1")); err != nil || strings.Trim(string(got), "\x00") != "" || len(got) != 4096 {
+		t.Errorf("output of %d bytes: %v", len(got), err)
+	}
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"--requests 0", 2, "--requests: expected a number from 1 to 10000000; found 0"},
+		{"--in-flight 0", 2, "--in-flight: expected a number from 1 to 1024; found 0"},
+		{"--timeout 0", 2, "--timeout: expected more than 0; found 0s"},
+		{"--on H100=0", 2, `--on: expected a GPU of the plan and its device, such as A100=0; found "H100=0"`},
+		{"--on A100=7", 1, "GPU 7: the driver's cuDeviceGet returned CUDA_ERROR_UNKNOWN"},
+		{"--driver none.so", 1, "the driver's dlopen failed: none.so"},
+		{"--plan " + runTrace, 2, "layer.json"},
+		{"--trace none.json", 2, "none.json: expected a file that can be read"},
+	} {
+		_, problem := muster(c.code, append(text, strings.Fields(c.args)...)...)
+		if !strings.Contains(problem, c.want) || strings.Count(problem, "\n") != 1 {
+			t.Errorf("%s: %q, want %q", c.args, problem, c.want)
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package analyze
+
+import (
+	"encoding/binary"
+	"reflect"
+	"testing"
+
+	"github.com/muster-sched/muster/disagg/ptx"
+)
+
+const aligned = `.version 8.0
+.target sm_80
+.address_size 64
+.global .u32 count;
+.visible .entry put(.param .u32 n, .param .u64 .ptr .global .align 16 to, .param .u16 a, .param .align 8 .b8 more[24]) {
+	.reg .b64 %rd<2>;
+	ld.param.u64 %rd1, [to];
+	st.global.u32 [%rd1], 1;
+	ret;
+}
+.visible .entry counts() {
+	.reg .b32 %r<2>;
+	atom.global.add.u32 %r1, [count], 1;
+	ret;
+}`
+
+// A launch runs again with its arguments packed as the driver takes them, and the places of addresses known.
+func TestReplay(t *testing.T) {
+	m, err := ptx.Parse(aligned)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buffers := []Allocation{{Name: "x", Address: "0x10000", Bytes: 64}, {Name: "y", Address: "0x20000", Bytes: 64, Type: "u64", Values: []float64{7}}}
+	trace := &Trace{Buffers: buffers, Nodes: []Call{
+		{Name: "in", Copy: &Copy{To: "x", Bytes: 8}},
+		{Name: "put", Kernel: "put", Args: []Value{"5", "x+16", "3", "u32:9 y+8 f32:0.5"}},
+		{Name: "put", Iteration: 1, Copy: &Copy{To: "x", Bytes: 8}},
+		{Name: "out", Iteration: 1, Kernel: "put", Args: []Value{"5", "x+20", "3", "1 2"}},
+	}}
+	r, err := NewReplay("t", trace, []*ptx.Module{m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []byte
+	want = binary.LittleEndian.AppendUint64(want, 5)
+	want = binary.LittleEndian.AppendUint64(want, 0x10010)
+	want = binary.LittleEndian.AppendUint64(want, 3)
+	want = binary.LittleEndian.AppendUint64(want, 9)
+	want = binary.LittleEndian.AppendUint64(want, 0x20008)
+	want = binary.LittleEndian.AppendUint64(want, 0x3f000000)
+	s := r.Steps[1]
+	if !reflect.DeepEqual(s.Args, want) || !reflect.DeepEqual(s.Pointers, []int{8, 32}) || s.Name != "out" || !reflect.DeepEqual(s.Writes, []Range{{0x10010, 0x10014}}) {
+		t.Errorf("%+v\nwant arguments %x", s, want)
+	}
+	if in := r.Steps[0]; !in.FromHost() || in.ToHost() || in.To != (Range{0x10000, 0x10008}) {
+		t.Errorf("%+v", in)
+	}
+	if y := r.Buffers[1]; y.Range != (Range{0x20000, 0x20040}) || binary.LittleEndian.Uint64(y.Values) != 7 {
+		t.Errorf("%+v", y)
+	}
+	for _, c := range []struct {
+		name    string
+		buffers []Allocation
+		node    Call
+		want    string
+	}{
+		{"a number that is an address", buffers, Call{Kernel: "put", Args: []Value{"5", "0x10010", "3", "1"}},
+			"t: nodes[0].args[1]: a buffer with an offset, such as x+16, as buffers get other addresses; found the address 0x10010"},
+		{"an address in memory", append([]Allocation{{Name: "list", Address: "0x30000", Bytes: 8, Type: "u64", Values: []float64{0x10000}}}, buffers...), Call{Fill: &Copy{To: "x", Bytes: 8}},
+			"t: buffers[0].values[0]: no address of a buffer, as buffers get other addresses; found one"},
+		{"a variable", buffers, Call{Kernel: "counts"},
+			"t: nodes[0].kernel: one without variables of its module, which requests on a GPU would share; found count in counts"},
+		{"a library", buffers, Call{Library: "cusparseSpMM"},
+			"t: nodes[0].library: a kernel, a copy or a fill, which can run again; found cusparseSpMM"},
+		{"a kernel elsewhere", buffers, Call{Kernel: "none", Accesses: []Access{{At: "x", Bytes: 4, Read: true}}},
+			`t: nodes[0].kernel: one of the modules; found "none"`},
+		{"a late buffer with values", buffers, Call{Allocate: &Allocation{Name: "z", Address: "0x40000", Bytes: 8, Type: "u64", Values: []float64{7}}},
+			"t: nodes[0].allocate.values: values in the buffers that there are at first; found some later"},
+	} {
+		_, err := NewReplay("t", &Trace{Buffers: c.buffers, Nodes: []Call{c.node}}, []*ptx.Module{m})
+		if err == nil || err.Error() != c.want {
+			t.Errorf("%s: %v\nwant %s", c.name, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,437 @@
+package worker
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/muster-sched/muster/disagg/analyze"
+	"github.com/muster-sched/muster/gpu/driver"
+)
+
+// Setup is what a site has to know before it runs requests.
+type Setup struct {
+	Session  string // which run it is
+	Me       int    // which site this is
+	Sites    []int  // of each GPU
+	Devices  []int  // of each GPU, at its site
+	Steps    []analyze.Again
+	Regions  []Region
+	Need     [][]bool // by GPU and region: whether it is needed there
+	Initial  []bool   // by region: whether it contains something at first, and changes
+	Modules  []string // in PTX
+	Slots    int      // how many requests run at once
+	Host     int64    // bytes of the host's memory for each
+	Flags    int      // for each
+	Deadline time.Duration
+}
+
+// check reports what of a setup cannot be.
+func (s *Setup) check() error {
+	if s.Me < 0 || s.Me >= MostGPUs || len(s.Sites) < 1 || len(s.Sites) > MostGPUs || len(s.Devices) != len(s.Sites) || len(s.Need) != len(s.Sites) || len(s.Initial) != len(s.Regions) ||
+		s.Slots < 1 || s.Slots > MostInFlight || s.Host < 0 || s.Host > 1<<40 || s.Flags < 0 || s.Flags > 1<<20 || s.Deadline <= 0 {
+		return fmt.Errorf("expected the setup of a run; found that of %d GPUs and %d requests", len(s.Sites), s.Slots)
+	}
+	for g := range s.Need {
+		if len(s.Need[g]) != len(s.Regions) || s.Sites[g] < 0 || s.Sites[g] >= MostGPUs {
+			return fmt.Errorf("expected the setup of a run; found a GPU %d that does not fit it", g)
+		}
+	}
+	for i := range s.Steps {
+		if k := &s.Steps[i]; k.Kernel != "" && (k.Module < 0 || k.Module >= len(s.Modules)) {
+			return fmt.Errorf("expected the setup of a run; found step %d of no module", i)
+		}
+	}
+	return nil
+}
+
+// MostInFlight is how many requests may run at once.
+const MostInFlight = 1024
+
+// chunk is how much memory is read or written at once.
+const chunk = 8 << 20
+
+// site runs the GPUs of one machine.
+type site struct {
+	Setup
+	process *driver.Process
+	gpus    []driver.GPU // by GPU of the plan; Number is -1 for those of other sites
+	kernels []map[string]int
+	bases   [][][]uint64 // by GPU, slot and region: addresses, 0 where there is none. The last slot has what memory contains at first
+	links   map[stream]link
+	scratch sync.Mutex // the first chunk of the host's memory
+
+	mu      sync.Mutex // guards what follows, and keeps the commands of a segment together
+	codes   []*Code
+	streams map[placed]int
+	events  map[recorded]int
+	err     error
+	failed  chan struct{} // closed once err is set
+}
+
+// placed is a stream of a slot; level is its priority, 0 is the most urgent one.
+type placed struct {
+	stream
+	slot, level int
+}
+
+type recorded struct{ slot, op, gpu int }
+
+// openSite starts the driver's process, loads the modules and allocates the memory.
+func openSite(ctx context.Context, o driver.Options, s Setup) (x *site, err error) {
+	o.Host = chunk + s.Slots*int(s.Host+int64(s.Flags)*hostAlign)
+	x = &site{Setup: s, links: map[stream]link{}, streams: map[placed]int{}, events: map[recorded]int{}, failed: make(chan struct{})}
+	if x.process, err = driver.Start(ctx, o); err != nil {
+		return nil, err
+	}
+	if err := x.prepare(); err != nil {
+		x.Close()
+		return nil, err
+	}
+	go func() {
+		<-x.process.Ended()
+		x.fail(x.process.Err())
+	}()
+	return x, nil
+}
+
+func (x *site) prepare() error {
+	p := x.process
+	for g, at := range x.Sites {
+		x.gpus, x.kernels, x.bases = append(x.gpus, driver.GPU{Number: -1}), append(x.kernels, map[string]int{}), append(x.bases, nil)
+		if at != x.Me || !slices.Contains(x.Need[g], true) {
+			continue
+		}
+		var err error
+		if x.gpus[g], err = p.Use(x.Devices[g]); err != nil {
+			return fmt.Errorf("GPU %d: %w", x.Devices[g], err)
+		}
+	}
+	if err := p.ShareHost(); err != nil {
+		return err
+	}
+	for g := range x.gpus {
+		if x.gpus[g].Number < 0 {
+			continue
+		}
+		if err := x.load(g); err != nil {
+			return err
+		}
+		if err := x.allocate(g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// load loads the modules of which a kernel runs.
+func (x *site) load(g int) error {
+	modules := map[int]int{}
+	for i := range x.Steps {
+		s := &x.Steps[i]
+		if _, ok := x.kernels[g][s.Kernel]; ok || s.Kernel == "" {
+			continue
+		}
+		m, ok := modules[s.Module]
+		if !ok {
+			var err error
+			if m, err = x.process.Load(x.gpus[g].Number, x.Modules[s.Module]); err != nil {
+				return err
+			}
+			modules[s.Module] = m
+		}
+		f, err := x.process.Function(m, s.Kernel)
+		if err != nil {
+			return fmt.Errorf("kernel %s: %w", s.Kernel, err)
+		}
+		x.kernels[g][s.Kernel] = f
+	}
+	return nil
+}
+
+// allocate allocates the regions that steps may access on a GPU: shared ones once, the others for each slot and, if they
+// contain something at first, once more.
+func (x *site) allocate(g int) error {
+	x.bases[g] = make([][]uint64, x.Slots+1)
+	for slot := range x.bases[g] {
+		x.bases[g][slot] = make([]uint64, len(x.Regions))
+		for i, r := range x.Regions {
+			switch {
+			case !x.Need[g][i] || slot == x.Slots && !r.Shared && !x.Initial[i]:
+			case r.Shared && slot > 0:
+				x.bases[g][slot][i] = x.bases[g][0][i]
+			default:
+				at, err := x.process.Alloc(x.gpus[g].Number, r.To-r.From)
+				if err != nil {
+					return fmt.Errorf("%d bytes for request %d of %d: %w", r.To-r.From, slot+1, x.Slots, err)
+				}
+				x.bases[g][slot][i] = at
+			}
+		}
+	}
+	return nil
+}
+
+// address returns where a trace's address is on a GPU, for a slot.
+func (x *site) address(g, slot int, at uint64) uint64 {
+	i := find(x.Regions, at)
+	if i < 0 || x.bases[g][slot][i] == 0 {
+		return 0
+	}
+	return x.bases[g][slot][i] + at - x.Regions[i].From
+}
+
+// Write writes what a region contains at first, on all GPUs that need it.
+func (x *site) Write(region int, offset uint64, data []byte) error {
+	x.scratch.Lock()
+	defer x.scratch.Unlock()
+	if region < 0 || region >= len(x.Regions) || offset+uint64(len(data)) > x.Regions[region].To-x.Regions[region].From {
+		return fmt.Errorf("expected bytes of a region; found %d at %d of region %d", len(data), offset, region)
+	}
+	for g := range x.gpus {
+		if x.gpus[g].Number < 0 || x.bases[g][x.Slots][region] == 0 {
+			continue
+		}
+		x.mu.Lock()
+		s := x.streamOf(placed{stream{g, g}, 0, 0})
+		x.mu.Unlock()
+		to := x.bases[g][x.Slots][region] + offset
+		for at := 0; at < len(data); at += chunk {
+			n := copy(x.process.Host[:chunk], data[at:])
+			x.process.Do("put %d %d 0 %d", s, to+uint64(at), n)
+			if err := x.reached(s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// reached waits until a stream has done what was submitted to it.
+func (x *site) reached(s int) error {
+	done := make(chan struct{})
+	x.process.Notify(s, func() { close(done) })
+	x.process.Flush()
+	select {
+	case <-done:
+		return nil
+	case <-x.failed:
+		return x.Err()
+	case <-time.After(x.Deadline):
+		return fmt.Errorf("the driver did not copy memory within %s", x.Deadline)
+	}
+}
+
+// Read returns bytes of a slot's memory on a GPU.
+func (x *site) Read(g, slot int, all []analyze.Range) ([]byte, error) {
+	x.scratch.Lock()
+	defer x.scratch.Unlock()
+	if g < 0 || g >= len(x.gpus) || x.gpus[g].Number < 0 || slot < 0 || slot >= x.Slots {
+		return nil, fmt.Errorf("expected a GPU and a slot of site %d; found %d and %d", x.Me, g, slot)
+	}
+	x.mu.Lock()
+	s := x.streamOf(placed{stream{g, g}, slot, 0})
+	x.mu.Unlock()
+	var data []byte
+	for _, r := range all {
+		for at := r.From; at < r.To; at += chunk {
+			n := min(r.To-at, chunk)
+			x.process.Do("get %d 0 %d %d", s, x.address(g, slot, at), n)
+			if err := x.reached(s); err != nil {
+				return nil, err
+			}
+			data = append(data, x.process.Host[:n]...)
+		}
+	}
+	return data, nil
+}
+
+// streamOf returns a stream, and makes it if it is new. Transfers are urgent: what they bring is waited for.
+func (x *site) streamOf(at placed) int {
+	if at.from != at.to {
+		at.level = 0
+	}
+	s, ok := x.streams[at]
+	if !ok {
+		g := x.own(at.stream)
+		s = x.process.Stream(x.gpus[g].Number, min(x.gpus[g].Urgent+at.level, x.gpus[g].Background))
+		x.streams[at] = s
+	}
+	return s
+}
+
+// eventOf returns the event of an operation of a slot.
+func (x *site) eventOf(slot, op, g int) int {
+	at := recorded{slot, op, g}
+	e, ok := x.events[at]
+	if !ok {
+		e = x.process.Event(x.gpus[g].Number, false)
+		x.events[at] = e
+	}
+	return e
+}
+
+// own returns the GPU of this site that a stream is on: of transfers the sender, if it is here.
+func (x *site) own(s stream) int {
+	if x.Sites[s.from] == x.Me {
+		return s.from
+	}
+	return s.to
+}
+
+// Define adds the code of a segment; Post names it by its number.
+func (x *site) Define(code *Code) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.codes = append(x.codes, code)
+	return nil
+}
+
+// Post is a segment of a request that is to run.
+type Post struct {
+	Code, Slot, Level int
+	Count             uint32         // how many segments the slot has run, with this one
+	Inputs            map[int][]byte // by step, what copies from the host bring
+}
+
+// Ended is what a site says when a segment has ended there.
+type Ended struct {
+	Outputs map[int][]byte // by step, what copies to the host brought
+	Took    time.Duration
+}
+
+// Post runs a segment, and returns when it has ended at this site. Several may run at once, each in a slot of its own.
+func (x *site) Post(q Post) (Ended, error) {
+	began := time.Now()
+	var left sync.WaitGroup
+	x.mu.Lock()
+	code := x.codes[q.Code]
+	used := map[stream]bool{}
+	for i := range code.Ops {
+		o := &code.Ops[i]
+		if o.site(x.Sites) != x.Me {
+			continue
+		}
+		s := x.streamOf(placed{o.stream(), q.Slot, q.Level})
+		for _, k := range o.Waits {
+			x.process.Do("wait %d %d", s, x.eventOf(q.Slot, k, x.own(code.Ops[k].stream())))
+		}
+		x.submit(o, &q, s)
+		if o.Recorded {
+			x.process.Do("record %d %d", x.eventOf(q.Slot, i, x.own(o.stream())), s)
+		}
+		used[o.stream()] = true
+	}
+	left.Add(len(used))
+	for at := range used {
+		x.process.Notify(x.streamOf(placed{at, q.Slot, q.Level}), left.Done)
+	}
+	x.mu.Unlock()
+	x.process.Flush()
+	done := make(chan struct{})
+	go func() {
+		left.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-x.failed:
+		return Ended{}, x.Err()
+	}
+	return Ended{Outputs: x.outputs(code, q.Slot), Took: time.Since(began)}, nil
+}
+
+// submit submits an operation to its stream.
+func (x *site) submit(o *Op, q *Post, s int) {
+	switch o.Kind {
+	case Initialize:
+		for _, r := range o.Bytes {
+			x.within(q.Slot, o.GPU, s, r, x.Slots, o.GPU, r.From)
+		}
+	case Execute:
+		x.execute(o, q, s)
+	default:
+		x.links[o.stream()].post(o, q, s)
+	}
+}
+
+// within copies a range of the trace's addresses to a GPU's memory for a slot, from another slot or GPU.
+func (x *site) within(slot, to, s int, r analyze.Range, fromSlot, from int, source uint64) {
+	x.process.Do("peer %d %d %d %d %d %d", s, x.gpus[to].Number, x.address(to, slot, r.From), x.gpus[from].Number, x.address(from, fromSlot, source), r.To-r.From)
+}
+
+func (x *site) execute(o *Op, q *Post, s int) {
+	step, p := &x.Steps[o.Step], x.process
+	host := x.host(q.Slot) + o.Host
+	switch n := step.To.To - step.To.From; {
+	case step.Kernel != "":
+		args := append([]byte(nil), step.Args...)
+		for _, at := range step.Pointers {
+			binary.LittleEndian.PutUint64(args[at:], x.address(o.GPU, q.Slot, pointer(args, at)))
+		}
+		p.Launch(x.kernels[o.GPU][step.Kernel], s, step.Grid, step.Block, step.Shared, args)
+	case step.Fill:
+		p.Do("fill %d %d 0 %d", s, x.address(o.GPU, q.Slot, step.To.From), n)
+	case step.FromHost():
+		copy(p.Host[host:host+int64(n)], q.Inputs[o.Step])
+		p.Do("put %d %d %d %d", s, x.address(o.GPU, q.Slot, step.To.From), host, n)
+	case step.ToHost():
+		p.Do("get %d %d %d %d", s, host, x.address(o.GPU, q.Slot, step.From.From), step.From.To-step.From.From)
+	default:
+		x.within(q.Slot, o.GPU, s, step.To, q.Slot, o.GPU, step.From.From)
+	}
+}
+
+// host is where the host's memory of a slot starts, after its flags.
+func (x *site) host(slot int) int64 {
+	return chunk + int64(slot)*(x.Host+int64(x.Flags)*hostAlign) + int64(x.Flags)*hostAlign
+}
+
+// flag is where a flag of a slot is.
+func (x *site) flag(slot, flag int) int64 {
+	return chunk + int64(slot)*(x.Host+int64(x.Flags)*hostAlign) + int64(flag)*hostAlign
+}
+
+func (x *site) outputs(code *Code, slot int) map[int][]byte {
+	all := map[int][]byte{}
+	for i := range code.Ops {
+		o := &code.Ops[i]
+		if step := &x.Steps[o.Step]; o.Kind == Execute && o.site(x.Sites) == x.Me && step.ToHost() {
+			at := x.host(slot) + o.Host
+			all[o.Step] = append([]byte(nil), x.process.Host[at:at+int64(step.From.To-step.From.From)]...)
+		}
+	}
+	return all
+}
+
+// fail ends all that waits, with the first error.
+func (x *site) fail(err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.err == nil && err != nil {
+		x.err = err
+		close(x.failed)
+	}
+}
+
+// Err is why the site cannot go on; nil while it can.
+func (x *site) Err() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.err
+}
+
+var errClosed = errors.New("the run has ended")
+
+// Close ends the driver's process, and all that waits for it.
+func (x *site) Close() {
+	x.fail(errClosed)
+	x.process.Close()
+	for _, l := range x.links {
+		l.close()
+	}
+}
