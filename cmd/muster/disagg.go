@@ -28,7 +28,7 @@ requests that run on such plans.`,
   muster disagg simulate --kernels profile.json --link 200gbps --policy serial,throughput
   muster disagg run model.ptx --trace trace.json --plan plan.json --requests 8`,
 	}
-	c.AddCommand(newDisaggProfile(), newDisaggPlan(), newDisaggPairs(), newDisaggSimulate(), newDisaggAnalyze(), newDisaggRun())
+	c.AddCommand(newDisaggProfile(), newDisaggPlan(), newDisaggPairs(), newDisaggSimulate(), newDisaggAnalyze(), newDisaggRun(), newDisaggWorker())
 	return c
 }
 

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,6 +27,8 @@ import (
 // disaggRun are the flags of muster disagg run.
 type disaggRun struct {
 	trace, plan, driver, data, outputs string
+	listen                             string
+	files                              workerTLS
 	on                                 []string
 	requests, inFlight                 int
 	timeout                            time.Duration
@@ -43,13 +46,16 @@ of a plan that muster disagg plan --json printed. Each request has a stream and 
 its own on each GPU, and priority over those that came later. What a kernel reads and
 another GPU wrote is transferred before, on streams of their own.
 
-GPU n of the plan is device n of this machine, unless --on says otherwise. A copy to the
+GPU n of the plan is device n of this machine, unless --on says otherwise; other machines
+run muster disagg worker, and transfers go over the network. A copy to the
 host is an output of the request, and a copy from the host an input. Without files in
 --data, inputs and buffers that the trace has no values of are random.
 
 It takes the program bin/gpu/muster-gpu-worker, which make gpu builds.`,
 		Example: `  muster disagg run model.ptx --trace trace.json --plan plan.json --requests 8 --check
   muster disagg run model.ptx --trace trace.json --plan plan.json --on A100=0 --on L40S=0
+  muster disagg run model.ptx --trace trace.json --plan plan.json --on L40S=10.0.0.2:7441/0 --listen 10.0.0.1:7440 \
+    --tls-cert node-1.crt --tls-key node-1.key --tls-ca ca.crt
   muster disagg run model.ptx --trace trace.json --plan plan.json --data in/ --outputs out/ --json
   muster disagg run model.ptx --trace trace.json --plan plan.json --driver bin/gpu-fake/libcuda.so.1`,
 		Args: func(_ *cobra.Command, files []string) error {
@@ -64,7 +70,7 @@ It takes the program bin/gpu/muster-gpu-worker, which make gpu builds.`,
 	flags.SortFlags = false
 	flags.StringVar(&f.trace, "trace", "", "run the nodes of this `FILE`")
 	flags.StringVar(&f.plan, "plan", "", "the `FILE` with the plan, as muster disagg plan --json prints it")
-	flags.StringArrayVar(&f.on, "on", nil, "where a GPU of the plan is: `GPU=DEVICE`; two may be one device; can be repeated")
+	flags.StringArrayVar(&f.on, "on", nil, "where a GPU of the plan is: `GPU=[HOST:PORT/]DEVICE`; two may be one device; can be repeated")
 	flags.IntVar(&f.requests, "requests", 1, "how many requests")
 	flags.IntVar(&f.inFlight, "in-flight", 4, "how many requests run at once at most")
 	flags.StringVar(&f.data, "data", "", "the `DIR` with the content of buffers, each in a file of its name, and the inputs of requests, NODE.REQUEST from NODE.0 on")
@@ -72,6 +78,8 @@ It takes the program bin/gpu/muster-gpu-worker, which make gpu builds.`,
 	flags.Uint64Var(&f.seed, "seed", 1, "the seed of random content")
 	flags.BoolVar(&f.check, "check", false, "run the same requests before, one by one and on the first GPU alone, and compare all memory that they wrote")
 	flags.StringVar(&f.driver, "driver", os.Getenv("MUSTER_GPU_DRIVER"), "the `PATH` of the driver, libcuda.so.1; by default where the linker finds it")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:0", "with GPUs of other machines: the `ADDRESS` where they reach this one")
+	f.files.add(c)
 	flags.DurationVar(&f.timeout, "timeout", time.Minute, "how long the driver may take to start, and an iteration to end")
 	flags.BoolVar(&f.asJSON, "json", false, "print the requests as JSON")
 	return c
@@ -137,6 +145,11 @@ func (f *disaggRun) run(c *cobra.Command, files []string) error {
 	if o.GPUs, err = f.where(c, answer); err != nil {
 		return err
 	}
+	end, err := f.serve(c, &o)
+	if err != nil {
+		return err
+	}
+	defer end()
 	ctx, stop := interruptible(c)
 	defer stop()
 	ran, err := f.requestsOn(ctx, replay, placements, o)
@@ -145,6 +158,9 @@ func (f *disaggRun) run(c *cobra.Command, files []string) error {
 	}
 	for i, g := range answer.GPUs {
 		ran.GPUs = append(ran.GPUs, fmt.Sprintf("%s: device %d", g.Name, o.GPUs[i].Device))
+		if at := o.GPUs[i].Address; at != "" {
+			ran.GPUs[i] += " of " + at
+		}
 	}
 	if f.asJSON {
 		return writeJSON(c.OutOrStdout(), ran)
@@ -161,19 +177,45 @@ func (f *disaggRun) where(c *cobra.Command, a *disagg.Answer) ([]worker.Where, e
 	for _, text := range f.on {
 		name, place, _ := strings.Cut(text, "=")
 		i := slices.IndexFunc(a.GPUs, func(g disagg.AnswerGPU) bool { return g.Name == name })
-		device, err := strconv.Atoi(place)
-		if i < 0 || err != nil || device < 0 {
-			return nil, badUsage(c, "--on: expected a GPU of the plan and its device, such as %s=0; found %q", a.GPUs[0].Name, text)
+		address, number, elsewhere := strings.Cut(place, "/")
+		if !elsewhere {
+			address, number = "", place
 		}
-		all[i] = worker.Where{Device: device}
+		device, err := strconv.Atoi(number)
+		_, _, bad := net.SplitHostPort(address)
+		if i < 0 || err != nil || device < 0 || elsewhere && bad != nil {
+			return nil, badUsage(c, "--on: expected a GPU of the plan and its device, such as %s=0 or %[1]s=10.0.0.2:7441/0; found %q", a.GPUs[0].Name, text)
+		}
+		all[i] = worker.Where{Address: address, Device: device}
 	}
 	return all, nil
+}
+
+// serve lets other machines of the run reach this one, if there are any.
+func (f *disaggRun) serve(c *cobra.Command, o *worker.Options) (end func(), err error) {
+	config, err := f.files.config(c)
+	if err != nil {
+		return nil, err
+	}
+	o.Server = &worker.Server{Driver: driver.Options{Program: workerProgram(), Driver: f.driver}, Dial: worker.Dialer(config), Log: func(string, ...any) {}}
+	here := func(w worker.Where) bool { return w.Address == "" }
+	if !slices.ContainsFunc(o.GPUs, here) || !slices.ContainsFunc(o.GPUs, func(w worker.Where) bool { return !here(w) }) {
+		return func() {}, nil
+	}
+	l, err := listenFor(c, f.listen, config)
+	if err != nil {
+		return nil, err
+	}
+	host, _, _ := net.SplitHostPort(f.listen)
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	o.Me = net.JoinHostPort(host, port)
+	go o.Server.Serve(l)
+	return func() { l.Close() }, nil
 }
 
 // requestsOn runs the requests and, to compare, before that the same requests on one GPU.
 func (f *disaggRun) requestsOn(ctx context.Context, replay *analyze.Replay, placements [][]int, o worker.Options) (*disaggRan, error) {
 	data := &worker.Data{Replay: replay, Folder: f.data, Seed: f.seed}
-	o.Server = &worker.Server{Driver: driver.Options{Program: workerProgram(), Driver: f.driver}, Dial: worker.Dialer(nil)}
 	ran := &disaggRan{comparable: f.check}
 	var sums [][sha256.Size]byte
 	if f.check {

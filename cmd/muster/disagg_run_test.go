@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/muster-sched/muster/gpu/gputest"
 )
@@ -94,7 +97,11 @@ func TestDisaggRun(t *testing.T) {
 		{"--requests 0", 2, "--requests: expected a number from 1 to 10000000; found 0"},
 		{"--in-flight 0", 2, "--in-flight: expected a number from 1 to 1024; found 0"},
 		{"--timeout 0", 2, "--timeout: expected more than 0; found 0s"},
-		{"--on H100=0", 2, `--on: expected a GPU of the plan and its device, such as A100=0; found "H100=0"`},
+		{"--on H100=0", 2, `--on: expected a GPU of the plan and its device, such as A100=0 or A100=10.0.0.2:7441/0; found "H100=0"`},
+		{"--on A100=node/0", 2, `found "A100=node/0"`},
+		{"--on L40S=127.0.0.1:1/0 --listen 0.0.0.0:0", 2, `--listen: expected HOST:PORT, of this machine's loopback unless there is --tls-cert; found "0.0.0.0:0"`},
+		{"--on L40S=127.0.0.1:1/0", 1, "connection refused"},
+		{"--tls-cert none.crt", 2, `--tls-cert, --tls-key, --tls-ca: expected a file of each; found "none.crt", "" and ""`},
 		{"--on A100=7", 1, "GPU 7: the driver's cuDeviceGet returned CUDA_ERROR_UNKNOWN"},
 		{"--driver none.so", 1, "the driver's dlopen failed: none.so"},
 		{"--plan " + runTrace, 2, "layer.json"},
@@ -105,4 +112,53 @@ func TestDisaggRun(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.args, problem, c.want)
 		}
 	}
+}
+
+// A second process has one of the GPUs. When it is killed, the run ends.
+func TestDisaggWorker(t *testing.T) {
+	onFakeGPUs(t)
+	muster := muster(t)
+	plan := plannedLayer(t, muster)
+	muster(2, "disagg", "worker", "--listen", "0.0.0.0:0")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := exec.Command(self, "disagg", "worker", "--listen", "127.0.0.1:0")
+	other.Args[0] = "muster" // TestMain runs the command under this name
+	out, err := other.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { other.Process.Kill(); other.Wait() })
+	line, err := bufio.NewReader(out).ReadString('\n')
+	address, ok := strings.CutPrefix(strings.TrimSpace(line), "worker listens on ")
+	if err != nil || !ok {
+		t.Fatalf("the worker said %q: %v", line, err)
+	}
+	text := []string{"disagg", "run", runModule, "--trace", runTrace, "--plan", plan, "--on", "L40S=" + address + "/1"}
+	got, _ := muster(0, append(text, "--requests", "3", "--check")...)
+	if !strings.Contains(got, "L40S: device 1 of "+address) || !strings.Contains(got, "for 3 of 3 requests") || !strings.Contains(got, "18 transfers") {
+		t.Error(got)
+	}
+	outputs := t.TempDir()
+	killed := make(chan struct{})
+	go func() {
+		defer close(killed)
+		for t.Context().Err() == nil { // until the first request has an output
+			if _, err := os.Stat(filepath.Join(outputs, "result.0")); err == nil {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		other.Process.Kill()
+	}()
+	_, problem := muster(1, append(text, "--requests", "100000", "--outputs", outputs)...)
+	if !strings.HasPrefix(problem, "muster: request ") || strings.Count(problem, "\n") != 1 {
+		t.Errorf("%q", problem)
+	}
+	<-killed
 }

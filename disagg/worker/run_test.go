@@ -58,7 +58,7 @@ func newRig(t *testing.T, traceFile, module string, gpus int) *rig {
 	n.Set("MUSTER_FAKE_GPU_LOG", r.log)
 	program, path, environment := n.Worker(t, gpus)
 	r.o = Options{Requests: 4, InFlight: 3, Deadline: time.Minute, Modules: []string{m.Source}, Input: r.data.Input,
-		Server: &Server{Driver: driver.Options{Program: program, Driver: path, Environment: environment}, Dial: Dialer(nil), Log: t.Logf}}
+		Server: &Server{Driver: driver.Options{Program: program, Driver: path, Environment: environment}, Dial: Dialer(nil), Log: func(string, ...any) {}}}
 	for g := range gpus {
 		r.o.GPUs = append(r.o.GPUs, Where{Device: g})
 	}

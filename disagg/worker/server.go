@@ -120,6 +120,16 @@ func (v *Server) open(ctx context.Context, s Setup) (*site, error) {
 	return x, nil
 }
 
+// Close ends all sites.
+func (v *Server) Close() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, x := range v.sites {
+		x.Close()
+	}
+	clear(v.sites)
+}
+
 func (v *Server) close(x *site) {
 	x.Close()
 	v.mu.Lock()

@@ -287,8 +287,32 @@ func (x *site) own(s stream) int {
 func (x *site) Define(code *Code) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	for i := range code.Ops {
+		o := &code.Ops[i]
+		good := o.Kind <= Receive && o.GPU >= 0 && o.GPU < len(x.Sites) && o.From >= 0 && o.From < len(x.Sites) && o.Step >= 0 && o.Step < len(x.Steps)
+		good = good && o.Host >= -1 && o.Host+x.hostBytes(o) <= x.Host && o.Flag >= 0 && o.Flag <= x.Flags
+		for _, k := range o.Waits {
+			good = good && k >= 0 && k < i && code.Ops[k].site(x.Sites) == o.site(x.Sites)
+		}
+		if !good {
+			return fmt.Errorf("expected the code of a segment; found operation %d: %+v", i, *o)
+		}
+	}
 	x.codes = append(x.codes, code)
 	return nil
+}
+
+// hostBytes is how much of the host's memory an operation uses.
+func (x *site) hostBytes(o *Op) int64 {
+	switch step := &x.Steps[o.Step]; {
+	case o.Kind == Send || o.Kind == Receive:
+		return o.size()
+	case o.Kind == Execute && step.FromHost():
+		return int64(step.To.To - step.To.From)
+	case o.Kind == Execute && step.ToHost():
+		return int64(step.From.To - step.From.From)
+	}
+	return 0
 }
 
 // Post is a segment of a request that is to run.
@@ -309,6 +333,10 @@ func (x *site) Post(q Post) (Ended, error) {
 	began := time.Now()
 	var left sync.WaitGroup
 	x.mu.Lock()
+	if len(x.links) == 0 || q.Code < 0 || q.Code >= len(x.codes) || q.Slot < 0 || q.Slot >= x.Slots || q.Level < 0 {
+		x.mu.Unlock()
+		return Ended{}, fmt.Errorf("expected a segment of this run; found number %d in slot %d", q.Code, q.Slot)
+	}
 	code := x.codes[q.Code]
 	used := map[stream]bool{}
 	for i := range code.Ops {
