@@ -51,6 +51,9 @@ func (a *Agent) Advance(ctx context.Context, r *agentpb.AdvanceRequest) (*agentp
 	if err != nil {
 		return nil, err
 	}
+	if err := a.meant(r.Node); err != nil {
+		return nil, err
+	}
 	p, leave, err := a.enter(r)
 	if err != nil {
 		return nil, err
@@ -122,6 +125,7 @@ func (a *Agent) enter(r *agentpb.AdvanceRequest) (*part, func(), error) {
 // Member is processes of a job at an agent, as a participant of a pause over several nodes.
 type Member struct {
 	Client *Client
+	Node   string // that is meant; empty: whichever agent the client calls
 	Pod    string
 	PIDs   []int32
 }
@@ -129,7 +133,7 @@ type Member struct {
 // Advance asks the agent.
 func (m *Member) Advance(ctx context.Context, r pause.Request) (pause.Reply, error) {
 	reply, err := m.Client.Advance(ctx, &agentpb.AdvanceRequest{
-		Job: r.Job, Pod: m.Pod, Pids: m.PIDs, Epoch: r.Epoch, Goal: r.Goal.String(), Lease: durationpb.New(r.Lease),
+		Job: r.Job, Pod: m.Pod, Pids: m.PIDs, Epoch: r.Epoch, Goal: r.Goal.String(), Lease: durationpb.New(r.Lease), Node: m.Node,
 	})
 	if err != nil {
 		return pause.Reply{}, err

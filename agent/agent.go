@@ -212,13 +212,21 @@ func validPIDs(pids []int32) error {
 	return nil
 }
 
+// meant says that a request is for another node.
+func (a *Agent) meant(node string) error {
+	if node != "" && node != a.o.Node {
+		return status.Errorf(codes.FailedPrecondition, "node: this is the agent of node %q; the request is for node %q", a.o.Node, node)
+	}
+	return nil
+}
+
 // begin finds the operation, or begins it: it is on disk before anything is done.
 func (a *Agent) begin(r *agentpb.RunRequest) (*operation, error) {
 	if err := valid(r); err != nil {
 		return nil, err
 	}
-	if r.Node != "" && r.Node != a.o.Node {
-		return nil, status.Errorf(codes.FailedPrecondition, "node: this is the agent of node %q; the request is for node %q", a.o.Node, r.Node)
+	if err := a.meant(r.Node); err != nil {
+		return nil, err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -328,7 +336,10 @@ func (a *Agent) forget(now time.Time) {
 func (a *Agent) dir(pod string) string { return filepath.Join(a.o.GPUDir, pod) }
 
 // Status is that of the interface in agentpb.
-func (a *Agent) Status(context.Context, *agentpb.StatusRequest) (*agentpb.NodeStatus, error) {
+func (a *Agent) Status(_ context.Context, r *agentpb.StatusRequest) (*agentpb.NodeStatus, error) {
+	if err := a.meant(r.GetNode()); err != nil {
+		return nil, err
+	}
 	s := &agentpb.NodeStatus{Node: a.o.Node}
 	pods := []string{""}
 	entries, err := os.ReadDir(a.o.GPUDir)

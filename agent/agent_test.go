@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/muster-sched/muster/agent/agentpb"
@@ -466,5 +467,31 @@ func TestFiles(t *testing.T) {
 	}
 	if strings.Count(logged.String(), "damaged") != 3 {
 		t.Errorf("the log has:\n%s", logged.String())
+	}
+}
+
+// An agent refuses what is meant for another node: the address may have been given away.
+func TestOtherNode(t *testing.T) {
+	a := newMachine(1, checkpoint.Running).agent(t)
+	for name, ask := range map[string]func(node string) error{
+		"Run": func(node string) error {
+			_, err := a.Run(t.Context(), &agentpb.RunRequest{Id: "x", Action: agentpb.Action_ACTION_PAUSE, Node: node, Deadline: timestamppb.New(time.Now().Add(time.Minute))})
+			return err
+		},
+		"Status": func(node string) error {
+			_, err := a.Status(t.Context(), &agentpb.StatusRequest{Node: node})
+			return err
+		},
+		"Advance": func(node string) error {
+			_, err := a.Advance(t.Context(), &agentpb.AdvanceRequest{Job: "j", Pids: []int32{1}, Epoch: 1, Goal: "Gate", Lease: durationpb.New(time.Minute), Node: node})
+			return err
+		},
+	} {
+		if err := ask("m"); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), `the request is for node "m"`) {
+			t.Errorf("%s for another node: %v", name, err)
+		}
+		if err := ask("n"); err != nil && strings.Contains(err.Error(), "the request is for node") {
+			t.Errorf("%s for this node: %v", name, err)
+		}
 	}
 }

@@ -363,7 +363,9 @@ func (x *CancelRequest) GetId() string {
 }
 
 type StatusRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in RunRequest.
+	Node          string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -396,6 +398,13 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
 	return file_agent_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *StatusRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
 }
 
 type Operation struct {
@@ -677,7 +686,9 @@ type AdvanceRequest struct {
 	// Gate, Save, Keep, Restore or Release.
 	Goal string `protobuf:"bytes,5,opt,name=goal,proto3" json:"goal,omitempty"`
 	// After what time a process that is not kept goes on by itself.
-	Lease         *durationpb.Duration `protobuf:"bytes,6,opt,name=lease,proto3" json:"lease,omitempty"`
+	Lease *durationpb.Duration `protobuf:"bytes,6,opt,name=lease,proto3" json:"lease,omitempty"`
+	// As in RunRequest.
+	Node          string `protobuf:"bytes,7,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -752,6 +763,13 @@ func (x *AdvanceRequest) GetLease() *durationpb.Duration {
 		return x.Lease
 	}
 	return nil
+}
+
+func (x *AdvanceRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
 }
 
 type AdvanceReply struct {
@@ -897,8 +915,9 @@ const file_agent_proto_rawDesc = "" +
 	"GetRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x1f\n" +
 	"\rCancelRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"\x0f\n" +
-	"\rStatusRequest\"\xf2\x02\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"#\n" +
+	"\rStatusRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"\xf2\x02\n" +
 	"\tOperation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12/\n" +
 	"\x06action\x18\x02 \x01(\x0e2\x17.muster.agent.v1.ActionR\x06action\x12\x10\n" +
@@ -924,14 +943,15 @@ const file_agent_proto_rawDesc = "" +
 	"\tprocesses\x18\x02 \x03(\v2\x18.muster.agent.v1.ProcessR\tprocesses\x12:\n" +
 	"\n" +
 	"operations\x18\x03 \x03(\v2\x1a.muster.agent.v1.OperationR\n" +
-	"operations\"\xa3\x01\n" +
+	"operations\"\xb7\x01\n" +
 	"\x0eAdvanceRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x10\n" +
 	"\x03pod\x18\x02 \x01(\tR\x03pod\x12\x12\n" +
 	"\x04pids\x18\x03 \x03(\x05R\x04pids\x12\x14\n" +
 	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x12\n" +
 	"\x04goal\x18\x05 \x01(\tR\x04goal\x12/\n" +
-	"\x05lease\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"V\n" +
+	"\x05lease\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12\x12\n" +
+	"\x04node\x18\a \x01(\tR\x04node\"V\n" +
 	"\fAdvanceReply\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\aoutcome\x18\x02 \x01(\tR\aoutcome\x12\x16\n" +

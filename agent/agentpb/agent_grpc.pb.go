@@ -55,9 +55,10 @@ type AgentClient interface {
 	// coordinator of a pause over several nodes has decided (docs/adr/0026), and
 	// returns when they are there or cannot get there. Errors: INVALID_ARGUMENT;
 	// FAILED_PRECONDITION if a request for other processes of the job and pod is
-	// being obeyed. A call can be repeated; an older decision is refused as Stale.
+	// being obeyed, or if another node is meant. A call can be repeated; an older decision is refused as Stale.
 	Advance(ctx context.Context, in *AdvanceRequest, opts ...grpc.CallOption) (*AdvanceReply, error)
-	// Status returns what the node has.
+	// Status returns what the node has. Errors: FAILED_PRECONDITION if another node
+	// is meant.
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*NodeStatus, error)
 }
 
@@ -146,9 +147,10 @@ type AgentServer interface {
 	// coordinator of a pause over several nodes has decided (docs/adr/0026), and
 	// returns when they are there or cannot get there. Errors: INVALID_ARGUMENT;
 	// FAILED_PRECONDITION if a request for other processes of the job and pod is
-	// being obeyed. A call can be repeated; an older decision is refused as Stale.
+	// being obeyed, or if another node is meant. A call can be repeated; an older decision is refused as Stale.
 	Advance(context.Context, *AdvanceRequest) (*AdvanceReply, error)
-	// Status returns what the node has.
+	// Status returns what the node has. Errors: FAILED_PRECONDITION if another node
+	// is meant.
 	Status(context.Context, *StatusRequest) (*NodeStatus, error)
 	mustEmbedUnimplementedAgentServer()
 }

@@ -71,7 +71,7 @@ func (r *remote) members(ctx context.Context, c *cobra.Command) ([]*agent.Member
 			return nil, done, badUsage(c, "%v", err)
 		}
 		clients = append(clients, client)
-		s, err := client.Status(limited, &agentpb.StatusRequest{})
+		s, err := client.Status(limited, &agentpb.StatusRequest{Node: r.nodes[address]})
 		if err != nil {
 			return nil, done, r.failed(c, err, "")
 		}
@@ -84,7 +84,7 @@ func (r *remote) members(ctx context.Context, c *cobra.Command) ([]*agent.Member
 			if last := len(members) - 1; last >= before && members[last].Pod == p.Pod {
 				members[last].PIDs = append(members[last].PIDs, p.Pid)
 			} else {
-				members = append(members, &agent.Member{Client: client, Pod: p.Pod, PIDs: []int32{p.Pid}})
+				members = append(members, &agent.Member{Client: client, Node: r.nodes[address], Pod: p.Pod, PIDs: []int32{p.Pid}})
 			}
 		}
 		if len(members) == before {

@@ -78,7 +78,11 @@ func (r *remote) ofJob(c *cobra.Command, name string) error {
 		if !slices.Contains(r.addresses, address) {
 			r.addresses = append(r.addresses, address)
 		}
-		r.nodes[address] = p.Node
+		if other, ok := r.nodes[address]; ok && other != p.Node {
+			r.nodes[address] = "" // one agent answers for several nodes
+		} else {
+			r.nodes[address] = p.Node
+		}
 		r.pods = append(r.pods, string(p.UID))
 		if r.job == "" {
 			r.job = strings.ReplaceAll(p.Job, "/", "-") // agents take no slash
