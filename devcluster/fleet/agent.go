@@ -16,6 +16,8 @@ import (
 
 	"github.com/muster-sched/muster/agent"
 	"github.com/muster-sched/muster/agent/agentpb"
+	"github.com/muster-sched/muster/checkpoint"
+	"github.com/muster-sched/muster/checkpoint/pause"
 )
 
 // AgentAddress is the annotation of a node with the HOST:PORT of its agent.
@@ -32,6 +34,10 @@ const (
 	// PauseFails and ResumeFails make it fail, and say why.
 	PauseFails  = "devcluster.muster.sh/pause-fails"
 	ResumeFails = "devcluster.muster.sh/resume-fails"
+	// GoalFails is what happens where the pods of a job are paused together: GOAL=HOW, such as "Keep=lost", with *TIMES after it for the
+	// first times only. HOW is lost, if the agent cannot be reached; unanswered, if it does what it is asked for and its answer is lost; or
+	// the outcome of a member, such as Late.
+	GoalFails = "devcluster.muster.sh/goal-fails"
 )
 
 // Agents is where the simulated agents of all nodes listen: one server answers for the node that a request names. Nodes that are created
@@ -46,8 +52,19 @@ type Agents struct {
 type agents struct {
 	agentpb.UnimplementedAgentServer
 	pods *pods
+	dir  string // of what the members of jobs must not forget
 	mu   sync.Mutex
 	ops  map[string]*operation // all that there were, by ID
+	// parts are the members of jobs, by job and pod, and processes those of pods that were asked to pause with others.
+	parts     map[string]*pause.Local
+	processes map[types.UID]*process
+	failures  map[string]int // of GoalFails, by pod and goal
+}
+
+func newAgents(pods *pods, dir string) *agents {
+	return &agents{
+		pods: pods, dir: dir, ops: map[string]*operation{}, parts: map[string]*pause.Local{}, processes: map[types.UID]*process{}, failures: map[string]int{},
+	}
 }
 
 type operation struct {
@@ -99,10 +116,7 @@ func (a *agents) act(ctx context.Context, op *operation, p *pod) {
 	if op.request.Action == agentpb.Action_ACTION_RESUME {
 		takes, fails = ResumeTakes, ResumeFails
 	}
-	var notes map[string]string
-	if now, err := a.pods.client.CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{}); err == nil && now.UID == p.UID {
-		notes = now.Annotations
-	}
+	notes := a.notes(ctx, p)
 	select {
 	case <-ctx.Done():
 		result.State, result.Message = agentpb.State_STATE_FAILED, "given up: "+ctx.Err().Error()+"; all processes are as before"
@@ -112,8 +126,10 @@ func (a *agents) act(ctx context.Context, op *operation, p *pod) {
 			result.State, result.Message = agentpb.State_STATE_FAILED, "its processes have ended"
 		case notes[fails] != "":
 			result.State, result.Message = agentpb.State_STATE_FAILED, notes[fails]
+		case op.request.Action == agentpb.Action_ACTION_PAUSE:
+			a.process(p).move(checkpoint.Saved, 0)
 		default:
-			a.pods.pause(p, op.request.Action == agentpb.Action_ACTION_PAUSE, time.Now())
+			a.process(p).move(checkpoint.Running, 0)
 		}
 	}
 	result.Ended = timestamppb.Now()
@@ -121,6 +137,14 @@ func (a *agents) act(ctx context.Context, op *operation, p *pod) {
 	op.result = result
 	a.mu.Unlock()
 	close(op.done)
+}
+
+// notes are the annotations of a pod as they are now.
+func (a *agents) notes(ctx context.Context, p *pod) map[string]string {
+	if now, err := a.pods.client.CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{}); err == nil && now.UID == p.UID {
+		return now.Annotations
+	}
+	return nil
 }
 
 func (op *operation) wait(ctx context.Context) (*agentpb.Operation, error) {

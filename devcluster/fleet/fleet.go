@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -88,8 +89,13 @@ func Start(ctx context.Context, config *rest.Config, cfg Config) (*Fleet, error)
 	if err := f.pods.start(ctx, &f.running); err != nil || cfg.Agents == nil {
 		return f, err
 	}
+	dir, err := os.MkdirTemp("", "muster-agents")
+	if err != nil {
+		return nil, err
+	}
 	f.running.Go(func() {
-		service := &agents{pods: f.pods, ops: map[string]*operation{}}
+		defer os.RemoveAll(dir)
+		service := newAgents(f.pods, dir)
 		if err := agent.Serve(ctx, cfg.Agents.Listener, cfg.Agents.TLS, cfg.Agents.Clients, service, nil); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Serving the agents of nodes")
 		}

@@ -81,7 +81,7 @@ var mayImport = map[string][]string{
 	"kube/health":    {},
 	"kube/sharing":   {"core", "core/cluster", "api/v1alpha1"},
 	"kube/recovery":  {"core", "api/v1alpha1", "kube/objects", "semantic/diagnose", "semantic/strikes"},
-	"kube/pause":     {"core", "agent", "agent/agentpb", "api/v1alpha1", "kube/act", "kube/objects", "kube/tables", "kube/translate"},
+	"kube/pause":     {"core", "agent", "agent/agentpb", "api/v1alpha1", "checkpoint", "checkpoint/pause", "kube/act", "kube/objects", "kube/tables", "kube/translate"},
 	"kube/access":    {},
 	"kube/advise":    {"core", "api/v1alpha1", "kube/translate", "semantic/metadata"},
 	"kube/feed":      {}, // it knows neither the tables nor the objects
@@ -138,7 +138,7 @@ var mayImport = map[string][]string{
 	"disagg/worker":      {"disagg", "disagg/analyze", "gpu/driver", "workload"},
 
 	// Modules of their own.
-	"devcluster": {"core", "workload", "agent", "agent/agentpb", "devcluster/"},
+	"devcluster": {"core", "workload", "agent", "agent/agentpb", "checkpoint", "checkpoint/pause", "gpu", "devcluster/"},
 
 	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "migrate", "reproduce", "advisor", "bench", "coretest/audit", "semantic/", "gpu", "gpu/driver", "checkpoint", "checkpoint/image", "checkpoint/offload", "checkpoint/pause", "agent/", "disagg/", "disagg", "internal/hostlist", "internal/spelling", "internal/table"},
 	"deploy":   {},
