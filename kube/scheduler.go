@@ -389,6 +389,14 @@ func (s pausing) PodOf(job string, pod int) *tables.Pod {
 	return g.Slots[pod]
 }
 
+// PodsOf is that of [pause.Tables].
+func (s pausing) PodsOf(job string) (list []*tables.Pod) {
+	if g := s.mirror.Jobs[job]; g != nil && s.mirror.Decides(g) {
+		list = slices.DeleteFunc(slices.Clone(g.Slots), func(p *tables.Pod) bool { return p == nil })
+	}
+	return list
+}
+
 // PodBy is that of [pause.Tables].
 func (s pausing) PodBy(uid types.UID) *tables.Pod { return s.mirror.Pods[uid] }
 
@@ -396,7 +404,9 @@ func (s pausing) PodBy(uid types.UID) *tables.Pod { return s.mirror.Pods[uid] }
 func (s pausing) Tell(ev core.Event) { s.mirror.Tell(ev) }
 
 // Leave is that of [pause.Tables].
-func (s pausing) Leave(p *tables.Pod, reason, message string) { s.mirror.Leave(p, reason, message) }
+func (s pausing) Leave(list []*tables.Pod, reason, message string) {
+	s.mirror.Leave(list, reason, message)
+}
 
 // NotePod is that of [pause.Tables].
 func (s pausing) NotePod(p *tables.Pod) { s.mirror.NotePod(p) }

@@ -377,15 +377,6 @@ func (m *changes) answered(p *tables.Pod) {
 // adopt tells the engine about a pod that is on a node already. If the engine cannot count
 // it as the job's, it counts as another scheduler's.
 func (m *driver) adopt(p *tables.Pod) {
-	if ev, ok := p.FoundPaused(); ok {
-		if err := m.tell(ev); err == nil || m.panics.Broken {
-			p.Group.Ran = true
-			m.keepRecord(p)
-			m.NotePod(p)
-			return
-		}
-		m.Leave(p, tables.NotPaused, "its processes are paused, and its job can no longer be")
-	}
 	n := m.Nodes[p.Target]
 	gpus, otherwise := m.DevicesOf(p, n)
 	if otherwise != "" {

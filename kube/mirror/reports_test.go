@@ -121,9 +121,12 @@ func TestUnknownKeysAreTold(t *testing.T) {
 	told("counted: muster.sh/pausable has no effect: the kubelet counts its GPUs, also while it is paused: expected muster.sh/gpu-count in place of nvidia.com/gpu or resource claims")
 	w.pod("one", pausable, noted(v1alpha1.GPUCountAnnotation, "1"), asking("memory", "1Gi"))
 	told()
-	w.pod("q0", gang("q", 2), pausable)
-	told("q0: muster.sh/pausable has no effect: its job has several pods: expected one")
+	w.pod("q0", gang("q", 3), pausable, noted(v1alpha1.GPUCountAnnotation, "1"), asking("memory", "1Gi"))
+	told()
+	w.pod("q1", gang("q", 3))
+	told("q0: muster.sh/pausable has no effect: the pods of a gang are paused together, and pod q1 has no muster.sh/pausable")
 	w.gone("q0")
+	w.gone("q1")
 
 	if err := w.m.rebuild(); err != nil { // to a scheduler that starts again, they run
 		t.Fatal(err)

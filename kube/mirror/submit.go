@@ -75,8 +75,10 @@ func (m *driver) submit(g *tables.Group) {
 			m.mustTell(core.PodEnded{Job: g.Job, Pod: g.Absent(t)})
 		}
 	}
-	for _, p := range list {
-		m.settleIn(p)
+	if !m.adoptPaused(g) {
+		for _, p := range list {
+			m.settleIn(p)
+		}
 	}
 	for _, ev := range m.GoesOn(g, &kept) {
 		m.mustTell(ev)

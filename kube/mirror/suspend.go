@@ -27,17 +27,47 @@ func (m *changes) suspend(g *tables.Group, list []tables.Eviction) {
 	m.acts.Suspend = append(m.acts.Suspend, x)
 }
 
-// Leave evicts a pod without a decision of the engine, which knows that it leaves or finds it gone.
-func (m *changes) Leave(p *tables.Pod, reason, message string) {
-	if p.State == tables.PodLeaving || p.Group == nil || !m.Decides(p.Group) {
+// Leave evicts pods of a group without a decision of the engine, which knows that they leave or finds them gone.
+func (m *changes) Leave(list []*tables.Pod, reason, message string) {
+	var g *tables.Group
+	var leaving []tables.Eviction
+	for _, p := range list {
+		if p.State == tables.PodLeaving || p.Group == nil || !m.Decides(p.Group) {
+			continue
+		}
+		m.metrics.Evicted(reason)
+		p.State, p.Cause = tables.PodLeaving, tables.Eviction{Of: p, Reason: reason, Message: message}
+		m.NotePod(p)
+		if g = p.Group; !p.InFlight { // else there is nothing to evict yet (bound)
+			leaving = append(leaving, p.Cause)
+		}
+	}
+	if g == nil {
 		return
 	}
-	m.metrics.Evicted(reason)
-	p.State, p.Cause = tables.PodLeaving, tables.Eviction{Of: p, Reason: reason, Message: message}
-	m.NotePod(p)
-	if !p.InFlight { // else there is nothing to evict yet (bound)
-		m.sendOff(p.Group, []tables.Eviction{p.Cause})
+	if g.Gang() && g.Submitted && g.Broken((*tables.Pod).Runs) {
+		g.Draining, g.Broke = true, false
 	}
+	m.sendOff(g, leaving)
+}
+
+// adoptPaused tells the engine about a job that was suspended before, and reports whether it takes it so. If not, its pods leave: as those of
+// a gang that has lost a pod meanwhile do.
+func (m *driver) adoptPaused(g *tables.Group) bool {
+	list, ev, ok := g.FoundPaused()
+	if !ok {
+		return false
+	}
+	if whole := len(list) >= g.Min; !whole || m.tell(ev) != nil && !m.panics.Broken {
+		m.Leave(list, tables.NotPaused, "its processes are paused, and its job can no longer be")
+		return false
+	}
+	g.Ran = true
+	for _, p := range list {
+		m.keepRecord(p)
+		m.NotePod(p)
+	}
+	return true
 }
 
 // unpark handles a failure to suspend the owner of a group.

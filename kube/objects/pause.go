@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 )
@@ -28,6 +29,10 @@ type Had struct {
 	CPUMilli   int64                   `json:"cpuMilli"`
 	MemMiB     int64                   `json:"memMiB"`
 	Containers map[string]HadContainer `json:"containers"`
+	// Lead is, of a job of several pods, the one that has what was decided on all of them: itself, or another.
+	Lead types.UID `json:"lead,omitempty"`
+	// Decided is that, on the lead: the state of the coordinator (package checkpoint/pause).
+	Decided json.RawMessage `json:"decided,omitempty"`
 }
 
 // HadContainer is what a container requested, and its memory limit, empty for none.

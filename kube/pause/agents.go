@@ -8,10 +8,12 @@ import (
 	"strconv"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/muster-sched/muster/agent"
@@ -26,6 +28,8 @@ type Agents interface {
 	Run(ctx context.Context, r *agentpb.RunRequest) (*agentpb.Operation, error)
 	// Cancel gives up an operation of the agent of a node, if it is known there and at work, and returns when it has ended.
 	Cancel(ctx context.Context, node, id string) error
+	// Member returns the processes of a pod at the agent of its node, nil for none. Its client is to be closed.
+	Member(ctx context.Context, node string, pod types.UID) (*agent.Member, error)
 }
 
 // Network reaches agents at the addresses of their nodes.
@@ -61,6 +65,32 @@ func (n *Network) Cancel(ctx context.Context, node, id string) error {
 		return nil
 	}
 	return err
+}
+
+// Member is that of [Agents].
+func (n *Network) Member(ctx context.Context, node string, pod types.UID) (*agent.Member, error) {
+	client, err := n.dial(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	calling, cancel := context.WithTimeout(ctx, unreachable)
+	defer cancel()
+	there, err := client.Status(calling, &agentpb.StatusRequest{Node: node}, grpc.WaitForReady(true))
+	if err != nil {
+		client.Close()
+		return nil, err
+	}
+	m := &agent.Member{Client: client, Node: node, Pod: string(pod)}
+	for _, p := range there.Processes {
+		if p.Pod == m.Pod {
+			m.PIDs = append(m.PIDs, p.Pid)
+		}
+	}
+	if len(m.PIDs) == 0 {
+		client.Close()
+		return nil, nil
+	}
+	return m, nil
 }
 
 // dial returns a client of the agent of a node, to be closed.

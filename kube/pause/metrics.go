@@ -17,13 +17,13 @@ func NewMetrics() *Metrics {
 	buckets := prometheus.ExponentialBuckets(0.1, 2, 14)
 	return &Metrics{
 		pause: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "muster_pause_seconds", Help: "Time until the GPUs of a pod were free by a pause of its processes, resizes included.", Buckets: buckets,
+			Name: "muster_pause_seconds", Help: "Time until the GPUs of a job were free by a pause of its processes, resizes included.", Buckets: buckets,
 		}),
 		resume: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "muster_resume_seconds", Help: "Time until the paused processes of a pod went on, resizes included.", Buckets: buckets,
+			Name: "muster_resume_seconds", Help: "Time until the paused processes of a job went on, resizes included.", Buckets: buckets,
 		}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "muster_pause_failures_total", Help: "Pods that could not be paused, or could not go on, and were evicted.",
+			Name: "muster_pause_failures_total", Help: "Jobs that could not be paused, or could not go on, and were evicted.",
 		}, []string{"op"}),
 	}
 }

@@ -3,17 +3,23 @@
 //
 //	pause.go    what the engine decides and is told, in the goroutine of the tables
 //	carry.go    the steps of a pause and of a resumption, beside it
+//	pods.go     what is asked of the API for a pod
 //	resize.go   what a pod has while it is paused, and again afterwards
+//	process.go  how the processes of a job are paused: of one pod, and of several as one
 //	agents.go   how the agent of a node is found and asked
 //	metrics.go  how long it takes, and how it ends
 //
 // A pod says by its condition [v1alpha1.PausedCondition] where it stands. A pause, or a resumption, that a scheduler did not end is
-// taken back by the next one: the pod goes on.
+// taken back by the next one: the pod goes on. Of the pods of a job one leads: it says first that they are being paused or go on, and last
+// that they are paused or have gone on. What it says is so for all (docs/adr/0057).
 package pause
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,20 +33,22 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/tables"
-	"github.com/muster-sched/muster/kube/translate"
 )
 
 // Tables is what a handler asks and tells the goroutine of the tables. Its methods are called in that goroutine alone.
 type Tables interface {
 	// PodOf returns a pod of a job by its number, if this instance decides on it; nil for none.
 	PodOf(job string, pod int) *tables.Pod
+	// PodsOf returns all pods of a job by their numbers, without those that are over.
+	PodsOf(job string) []*tables.Pod
 	// PodBy returns a pod of the tables; nil for none.
 	PodBy(uid types.UID) *tables.Pod
 	// Tell tells the engine an event.
 	Tell(ev core.Event)
-	// Leave evicts a pod.
-	Leave(p *tables.Pod, reason, message string)
+	// Leave evicts pods of a job.
+	Leave(list []*tables.Pod, reason, message string)
 	// NotePod says that a pod takes something else of its node than before.
 	NotePod(p *tables.Pod)
 }
@@ -66,7 +74,7 @@ type Config struct {
 	Now     func() time.Time // nil for the machine's clock
 }
 
-// most is how many pods are paused, or go on, at the same time.
+// most is how many jobs are paused, or go on, at the same time.
 const most = 256
 
 // Handler pauses pods and lets them go on.
@@ -78,6 +86,9 @@ type Handler struct {
 	working  sync.WaitGroup
 	// last is closed when what was begun last for a pod has ended. It belongs to the goroutine of the tables.
 	last map[types.UID]chan struct{}
+	// found are the jobs of several pods that are about to go on since an instance before did not end what it did with them. It belongs to
+	// the goroutine of the tables.
+	found map[string]bool
 }
 
 // New returns a handler, which begins nothing before Start.
@@ -91,7 +102,7 @@ func New(c Config) *Handler {
 	if c.Metrics == nil {
 		c.Metrics = NewMetrics()
 	}
-	return &Handler{Config: c, slots: make(chan struct{}, most), last: map[types.UID]chan struct{}{}}
+	return &Handler{Config: c, slots: make(chan struct{}, most), last: map[types.UID]chan struct{}{}, found: map[string]bool{}}
 }
 
 // Start lets the handler begin work, which ends with the context. It is called before the engine is told anything.
@@ -113,18 +124,18 @@ func (h *Handler) Began(now core.Time, c core.Config) {
 	}
 }
 
-// Told lets a pod go on whose pause or resumption an instance before this one did not end.
+// Told lets pods go on whose pause or resumption an instance before this one did not end.
 func (h *Handler) Told(now core.Time, ev core.Event) {
 	if h.Next != nil {
 		h.Next.Told(now, ev)
 	}
 	switch ev := ev.(type) {
 	case core.JobSuspended:
-		p := h.Tables.PodOf(ev.Job, ev.Pods[0].Pod)
-		if p == nil || p.Pause != nil {
-			return
+		for _, at := range ev.Pods {
+			if p := h.Tables.PodOf(ev.Job, at.Pod); p != nil && p.Pause == nil {
+				p.Pause = &tables.Pause{Phase: v1alpha1.PausedPaused, Since: ev.Since, GPUs: at.GPUs, Lead: leadOf(p)}
+			}
 		}
-		p.Pause = &tables.Pause{Phase: v1alpha1.PausedPaused, Since: ev.Since, GPUs: ev.Pods[0].GPUs}
 	case core.PodRunning:
 		p := h.Tables.PodOf(ev.Job, ev.Pod)
 		switch {
@@ -132,13 +143,47 @@ func (h *Handler) Told(now core.Time, ev core.Event) {
 		case p.Pause != nil:
 			p.Pause.Asked = false // by an engine before
 		case p.State == tables.PodBound && p.Object.Pause != nil && p.Object.Pause.Had != nil:
-			set := uint64(0)
-			for _, g := range ev.GPUs {
-				set |= 1 << g
+			p.Pause = &tables.Pause{Phase: v1alpha1.PausedResuming, Since: now, GPUs: tables.SetOf(ev.GPUs), Lead: leadOf(p)}
+			if p.Pause.Lead == "" {
+				h.resume([]*tables.Pod{p})
+			} else if !h.found[ev.Job] {
+				h.found[ev.Job] = true
+				h.Put(func() { h.goOn(now, ev.Job) }) // when the engine knows all pods of it
 			}
-			p.Pause = &tables.Pause{Since: now, GPUs: set}
-			h.resume(p)
 		}
+	}
+}
+
+// leadOf is the pod that leads the job of a pod, as that says.
+func leadOf(p *tables.Pod) types.UID {
+	if p.Object.Pause == nil || p.Object.Pause.Had == nil {
+		return ""
+	}
+	return p.Object.Pause.Had.Lead
+}
+
+// goOn lets the pods of a job go on that were found neither paused nor as before. Those of which nothing is written go on with them: the
+// instance before died when it had begun to write.
+func (h *Handler) goOn(now core.Time, job string) {
+	delete(h.found, job)
+	all := h.Tables.PodsOf(job)
+	var lead types.UID
+	for _, p := range all {
+		if p.Pause != nil && p.Pause.Phase == v1alpha1.PausedResuming {
+			lead = p.Pause.Lead
+		}
+	}
+	var list []*tables.Pod
+	for _, p := range all {
+		if p.Pause == nil && p.State == tables.PodBound {
+			p.Pause = &tables.Pause{Phase: v1alpha1.PausedResuming, Since: now, GPUs: p.Devices, Lead: lead}
+		}
+		if p.Pause != nil && p.Pause.Phase == v1alpha1.PausedResuming && p.Pause.Lead == lead {
+			list = append(list, p)
+		}
+	}
+	if lead != "" {
+		h.resume(list)
 	}
 }
 
@@ -152,73 +197,126 @@ func (h *Handler) Decided(now core.Time, ds []core.Decision, e core.Counter) {
 		case core.Suspend:
 			h.suspend(now, d)
 		case core.Resume:
+			var list []*tables.Pod
 			for k := range d.Pods {
 				if p := h.Tables.PodOf(d.Job, d.Pods[k].Pod); p != nil && p.Pause != nil && p.Pause.Phase == v1alpha1.PausedPaused {
 					p.Devices = d.Pods[k].GPUs
 					h.Tables.NotePod(p)
-					h.resume(p)
+					list = append(list, p)
 				}
+			}
+			if len(list) > 0 {
+				h.resume(list)
 			}
 		}
 	}
 }
 
-// suspend has the pod of a job paused, or evicts it where that is not possible now. Only jobs of one pod can be suspended here
-// (tables.SuspensionOf).
+// suspend has the pods of a job paused, or evicts them where that is not possible now.
 func (h *Handler) suspend(now core.Time, d *core.Decision) {
+	var list []*tables.Pod
+	ready := true
 	for k := range d.Pods {
 		p := h.Tables.PodOf(d.Job, d.Pods[k].Pod)
-		switch {
-		case p == nil:
-		case len(d.Pods) > 1, p.State != tables.PodBound, p.InFlight, p.Moves, p.Pause != nil, p.Object.Phase != v1.PodRunning:
-			h.Tables.Leave(p, d.Reason.String(), "evicted to make room for "+d.For)
-		default:
-			p.Pause = &tables.Pause{Phase: v1alpha1.PausedPausing, Since: now, GPUs: p.Devices, For: d.For, Reason: d.Reason.String(), Asked: true}
-			w := h.work(p)
-			h.begin(w, func(ctx context.Context) {
-				took, err := h.pauseNow(ctx, w)
-				h.Put(func() { h.paused(w, took, err) })
-			})
+		if p == nil {
+			ready = false
+			continue
 		}
+		list = append(list, p)
+		ready = ready && p.State == tables.PodBound && !p.InFlight && !p.Moves && p.Pause == nil && p.Object.Phase == v1.PodRunning
+	}
+	switch {
+	case len(list) == 0:
+	case !ready:
+		h.Tables.Leave(list, d.Reason.String(), "evicted to make room for "+d.For)
+	default:
+		lead := types.UID("")
+		if len(list) > 1 {
+			lead = list[0].Object.UID
+		}
+		for _, p := range list {
+			p.Pause = &tables.Pause{Phase: v1alpha1.PausedPausing, Since: now, GPUs: p.Devices, For: d.For, Reason: d.Reason.String(), Lead: lead, Asked: true}
+		}
+		w := h.work(list)
+		h.begin(w, func(ctx context.Context) {
+			took, err := h.pauseNow(ctx, w)
+			h.Put(func() { h.paused(w, took, err) })
+		})
 	}
 }
 
-// resume lets a pod go on whose GPUs are its own again.
-func (h *Handler) resume(p *tables.Pod) {
-	p.Pause.Phase = v1alpha1.PausedResuming
-	w := h.work(p)
+// resume lets the pods of a job go on whose GPUs are their own again.
+func (h *Handler) resume(list []*tables.Pod) {
+	for _, p := range list {
+		p.Pause.Phase = v1alpha1.PausedResuming
+	}
+	w := h.work(list)
 	h.begin(w, func(ctx context.Context) {
 		took, err := h.resumeNow(ctx, w)
 		h.Put(func() { h.resumed(w, took, err) })
 	})
 }
 
-// work is what is to be done for a pod, without the tables.
+// work is what is to be done for the pods of a job, without the tables.
 type work struct {
+	pods       []*member       // that which leads first, if it is there
+	lead       types.UID       // the one that led when the pause was decided; empty for a job of one pod
+	since      core.Time       // when the pause was decided
+	suspension core.Suspension // the most that a pod says
+	text       string          // for whom, for people
+}
+
+// member is a pod of a work.
+type member struct {
 	act.Pod
-	node       string
-	since      core.Time
-	gpus       uint64
-	suspension core.Suspension
-	text       string        // for whom, for people
-	pause      *tables.Pause // by which the outcome finds out whether it still counts
+	node  string
+	gpus  uint64
+	image int64         // MiB of what is on its GPUs
+	pause *tables.Pause // by which the outcome finds out whether it still counts
+	had   *objects.Had  // what it has when it runs; nil before it was read
+	said  v1.PodCondition
+	// processes are those of it while they are paused with others, or go on with them; nil if it has none.
+	processes *participant
 }
 
-func (h *Handler) work(p *tables.Pod) work {
-	return work{
-		Pod: p.Ref(), node: p.Target, since: p.Pause.Since, gpus: p.Pause.GPUs, suspension: p.Object.Pausable, text: p.Pause.For, pause: p.Pause,
+func (h *Handler) work(list []*tables.Pod) *work {
+	first := list[0].Pause
+	w := &work{lead: first.Lead, since: first.Since, text: first.For}
+	for _, p := range list {
+		m := &member{Pod: p.Ref(), node: p.Target, gpus: p.Pause.GPUs, image: p.Object.Pausable.HostMemMiB, pause: p.Pause}
+		if w.pods = append(w.pods, m); m.UID == w.lead {
+			last := len(w.pods) - 1
+			w.pods[0], w.pods[last] = w.pods[last], w.pods[0]
+		}
+		s, x := &w.suspension, &p.Object.Pausable
+		s.Pause, s.Resume = max(s.Pause, x.Pause), max(s.Resume, x.Resume)
 	}
+	return w
 }
 
-// begin does something for a pod, after what was begun for it before.
-func (h *Handler) begin(w work, do func(context.Context)) {
-	before, done := h.last[w.UID], make(chan struct{})
-	h.last[w.UID] = done
+// String names the pods, for people.
+func (w *work) String() string {
+	if len(w.pods) == 1 {
+		return w.pods[0].String()
+	}
+	return fmt.Sprintf("%s and %d more pods of its job", w.pods[0], len(w.pods)-1)
+}
+
+// begin does something for pods, after what was begun for them before.
+func (h *Handler) begin(w *work, do func(context.Context)) {
+	done := make(chan struct{})
+	var before []chan struct{}
+	for _, m := range w.pods {
+		if c := h.last[m.UID]; c != nil {
+			before = append(before, c)
+		}
+		h.last[m.UID] = done
+	}
 	h.working.Go(func() {
 		defer h.Put(func() { h.forget(w, done) })
 		defer close(done)
-		if before != nil {
-			<-before
+		for _, c := range before {
+			<-c
 		}
 		select {
 		case h.slots <- struct{}{}:
@@ -229,67 +327,77 @@ func (h *Handler) begin(w work, do func(context.Context)) {
 	})
 }
 
-// current returns the pod of an outcome, if it still counts; nil if not.
-func (h *Handler) current(w work, phase string) *tables.Pod {
-	p := h.Tables.PodBy(w.UID)
-	if p == nil || p.Pause != w.pause || p.Pause.Phase != phase {
-		return nil
+// current returns the pods for which an outcome still counts.
+func (h *Handler) current(w *work, phase string) (list []*tables.Pod) {
+	for _, m := range w.pods {
+		if p := h.Tables.PodBy(m.UID); p != nil && p.Pause == m.pause && p.Pause.Phase == phase {
+			list = append(list, p)
+		}
 	}
-	return p
+	return list
 }
 
-// forget forgets what was begun for a pod and has ended, unless something else was begun since.
-func (h *Handler) forget(w work, done chan struct{}) {
-	if h.last[w.UID] == done {
-		delete(h.last, w.UID)
+// forget forgets what was begun for pods and has ended, unless something else was begun since.
+func (h *Handler) forget(w *work, done chan struct{}) {
+	for _, m := range w.pods {
+		if h.last[m.UID] == done {
+			delete(h.last, m.UID)
+		}
 	}
 }
 
 // paused handles how a pause ended.
-func (h *Handler) paused(w work, took time.Duration, err error) {
+func (h *Handler) paused(w *work, took time.Duration, err error) {
 	h.Metrics.paused(took, err)
-	h.Log.Info("paused a pod, or could not", "pod", w.String(), "node", w.node, "seconds", took.Seconds(), "error", err)
-	p := h.current(w, v1alpha1.PausedPausing)
-	switch {
-	case p == nil:
-	case err != nil:
-		reason := p.Pause.Reason
-		if !p.Pause.Asked {
+	h.Log.Info("paused the pods of a job, or could not", "pods", w.String(), "node", w.pods[0].node, "seconds", took.Seconds(), "error", err)
+	list := h.current(w, v1alpha1.PausedPausing)
+	if len(list) == 0 {
+		return
+	}
+	asked := !slices.ContainsFunc(list, func(p *tables.Pod) bool { return !p.Pause.Asked })
+	if err != nil {
+		reason := list[0].Pause.Reason
+		if !asked {
 			reason = tables.NotPaused // the engine of now has not decided that it leaves
 		}
-		p.Pause = nil
-		h.Tables.Leave(p, reason, "cannot be paused ("+err.Error()+"), so it is evicted to make room for "+w.text)
-	case !p.Pause.Asked: // it runs, for the engine of now
+		for _, p := range list {
+			p.Pause = nil
+		}
+		h.Tables.Leave(list, reason, "cannot be paused ("+err.Error()+"), so it is evicted to make room for "+w.text)
+		return
+	}
+	for _, p := range list {
 		p.Measured.Pause = core.Time(took)
-		h.resume(p)
-	default:
-		p.Measured.Pause = core.Time(took)
+	}
+	if !asked { // they run, for the engine of now
+		h.resume(list)
+		return
+	}
+	gone := map[string][]int{}
+	for _, p := range list {
 		p.Pause.Phase = v1alpha1.PausedPaused
 		p.Devices, p.Given = 0, 0
 		h.Tables.NotePod(p)
 		if p.Slot >= 0 {
-			h.Tables.Tell(core.PodsGone{Job: p.Group.Job, Pods: []int{p.Slot}})
+			gone[p.Group.Job] = append(gone[p.Group.Job], p.Slot)
 		}
+	}
+	for _, job := range slices.Sorted(maps.Keys(gone)) { // one, unless a pod was taken from its owner meanwhile
+		h.Tables.Tell(core.PodsGone{Job: job, Pods: gone[job]})
 	}
 }
 
 // resumed handles how a resumption ended.
-func (h *Handler) resumed(w work, took time.Duration, err error) {
+func (h *Handler) resumed(w *work, took time.Duration, err error) {
 	h.Metrics.resumed(took, err)
-	h.Log.Info("let a pod go on, or could not", "pod", w.String(), "node", w.node, "seconds", took.Seconds(), "error", err)
-	p := h.current(w, v1alpha1.PausedResuming)
-	if p == nil {
-		return
+	h.Log.Info("let the pods of a job go on, or could not", "pods", w.String(), "node", w.pods[0].node, "seconds", took.Seconds(), "error", err)
+	list := h.current(w, v1alpha1.PausedResuming)
+	for _, p := range list {
+		if p.Pause = nil; err == nil && p.Object.Pausable.HostMemMiB > 0 {
+			p.Measured.Resume = core.Time(took)
+		}
 	}
-	p.Pause = nil
 	if err != nil {
-		h.Tables.Leave(p, tables.NotPaused, "it cannot go on after a pause ("+err.Error()+"): evicted")
-		return
-	}
-	if w.suspension.HostMemMiB > 0 {
-		p.Measured.Resume = core.Time(took)
+		h.Tables.Leave(list, tables.NotPaused, "it cannot go on after a pause ("+err.Error()+"): evicted")
 	}
 }
-
-// devices is a set of GPUs as a text.
-func devices(set uint64) string { return translate.Devices(set) }

@@ -1,6 +1,10 @@
 package tables
 
 import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/objects"
@@ -19,6 +23,8 @@ type Pause struct {
 	GPUs uint64
 	// For is the job for which it left; empty where that is not known. Reason is the engine's.
 	For, Reason string
+	// Lead is the pod of the job whose condition says first that it goes on, and last that it is paused; empty for a job of one pod.
+	Lead types.UID
 	// Asked says that the engine of now decided it. One that was built since counts a pod that is being paused as running.
 	Asked bool
 }
@@ -28,6 +34,18 @@ func (p *Pod) Paused() bool {
 	if p.Pause != nil {
 		return p.Pause.Phase == v1alpha1.PausedPaused
 	}
+	if !p.saysPaused() {
+		return false
+	}
+	if had := p.Object.Pause.Had; had != nil && p.Group != nil {
+		if lead := p.Group.Pods[had.Lead]; lead != nil {
+			return lead.saysPaused() // until it says so, the engine was not told that the GPUs are free
+		}
+	}
+	return true
+}
+
+func (p *Pod) saysPaused() bool {
 	return p.Object.Pause != nil && p.Object.Pause.Reason == v1alpha1.PausedPaused
 }
 
@@ -41,32 +59,41 @@ func (g *Group) Paused() bool {
 	return false
 }
 
-// FoundPaused returns what a new engine is told of a pod whose processes are paused; false for others.
-func (p *Pod) FoundPaused() (ev core.JobSuspended, ok bool) {
-	if !p.Paused() || p.State != PodBound || p.Group == nil {
-		return ev, false
+// FoundPaused returns the pods of a group whose processes are paused, and what a new engine is told of them; false for none.
+func (g *Group) FoundPaused() (list []*Pod, ev core.JobSuspended, ok bool) {
+	list = InOrder(g.Pods, func(p *Pod) bool { return p.Slot >= 0 && p.State == PodBound && p.Paused() })
+	ev.Job = g.Job
+	for _, p := range list {
+		at := core.Placement{Pod: p.Slot, Node: p.Target}
+		if p.Pause != nil {
+			ev.Since, at.GPUs = p.Pause.Since, p.Pause.GPUs
+		} else {
+			ev.Since, at.GPUs = objects.TimeOf(p.Object.Pause.Since), p.Object.Pause.GPUs
+		}
+		ev.Pods = append(ev.Pods, at)
 	}
-	since, gpus := core.Time(0), uint64(0)
-	if p.Pause != nil {
-		since, gpus = p.Pause.Since, p.Pause.GPUs
-	} else {
-		since, gpus = objects.TimeOf(p.Object.Pause.Since), p.Object.Pause.GPUs
-	}
-	return core.JobSuspended{Job: p.Group.Job, Since: since, Pods: []core.Placement{{Pod: p.Slot, Node: p.Target, GPUs: gpus}}}, true
+	return list, ev, len(list) > 0
 }
 
-// SuspensionOf returns what it takes to suspend the job of a group, of which one pod speaks: the zero value if it cannot be, else as the
-// pod says or, better, as it was measured.
+// SuspensionOf returns what it takes to suspend the job of a group, of which one pod speaks: the zero value if it cannot be, else the most
+// that a pod of it says or, better, that was measured.
 func (t *Tables) SuspensionOf(g *Group, p *Pod) core.Suspension {
-	s := p.Object.Pausable
-	if s.HostMemMiB == 0 || t.NotPausable(g, p) != "" || g.ID.Kind == Foreign {
+	if t.NotPausable(g, p) != "" || g.ID.Kind == Foreign {
 		return core.Suspension{}
 	}
-	if p.Measured.Pause > 0 {
-		s.Pause = p.Measured.Pause
-	}
-	if p.Measured.Resume > 0 {
-		s.Resume = p.Measured.Resume
+	var s core.Suspension
+	for _, p := range g.Pods {
+		x := p.Object.Pausable
+		if x.HostMemMiB == 0 {
+			return core.Suspension{}
+		}
+		if p.Measured.Pause > 0 {
+			x.Pause = p.Measured.Pause
+		}
+		if p.Measured.Resume > 0 {
+			x.Resume = p.Measured.Resume
+		}
+		s.Pause, s.Resume, s.HostMemMiB = max(s.Pause, x.Pause), max(s.Resume, x.Resume), max(s.HostMemMiB, x.HostMemMiB)
 	}
 	return s
 }
@@ -77,10 +104,19 @@ func (t *Tables) NotPausable(g *Group, p *Pod) string {
 	switch {
 	case p.Object.Pausable.HostMemMiB == 0:
 		return ""
-	case g.Min > 1 || len(g.Pods) > 1:
-		return "its job has several pods: expected one"
+	case len(g.Pods) > 1 && !g.Gang():
+		return "its job has several pods that are no gang: expected a gang, or one pod"
 	case t.Shards.Several():
 		return "several instances of the scheduler share the cluster: expected one"
+	case p.Object.NotPausable != "":
+		return p.Object.NotPausable
 	}
-	return p.Object.NotPausable
+	others := InOrder(g.Pods, func(o *Pod) bool { return o.Object.Pausable.HostMemMiB == 0 || o.Object.NotPausable != "" })
+	switch {
+	case len(others) == 0:
+		return ""
+	case others[0].Object.NotPausable != "":
+		return fmt.Sprintf("the pods of a gang are paused together, and pod %s cannot be: %s", others[0].Object.Name, others[0].Object.NotPausable)
+	}
+	return fmt.Sprintf("the pods of a gang are paused together, and pod %s has no %s", others[0].Object.Name, v1alpha1.PausableAnnotation)
 }

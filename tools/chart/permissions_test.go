@@ -51,7 +51,7 @@ var needs = []need{
 	{"create", "", "pods/eviction", "act/evict.go", ".Evict(ctx"},
 	{"patch", "", "pods", "act/bind.go", "Pods(p.Namespace).Patch("},
 	{"delete", "", "pods", "act/evict.go", "Pods(p.Namespace).Delete("},
-	{"patch", "", "pods/resize", "pause/carry.go", `metav1.PatchOptions{}, "resize")`},
+	{"patch", "", "pods/resize", "pause/pods.go", `metav1.PatchOptions{}, "resize")`},
 	{"patch", "", "pods/status", "act/evict.go", `metav1.PatchOptions{}, "status")`},
 	{"patch", "scheduling.k8s.io", "podgroups/status", "act/report.go", `groups.Patch(ctx, x.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")`},
 	{"create patch", "", "events", "act/act.go", "StartRecordingToSink"},
