@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -187,37 +186,11 @@ func (l *jobLog) lastLines(c *cobra.Command) (*track.Tracker, error) {
 	return track.Read(in, nil)
 }
 
-// trackLine is a reading as --json prints it. What the line does not say is null.
-type trackLine struct {
-	File       string   `json:"file"`
-	Line       int64    `json:"line_index"`
-	Step       *float64 `json:"step"`
-	TotalSteps *float64 `json:"total_steps"`
-	Epoch      *float64 `json:"epoch"`
-	StepTime   *float64 `json:"step_time_s"`
-	Throughput *float64 `json:"throughput"`
-	Unit       *string  `json:"throughput_unit"`
-	Loss       *float64 `json:"loss"`
-	NaNLoss    bool     `json:"nan_loss,omitempty"` // it is printed, and not a finite number
-
-	Stage llm.Stage `json:"stage,omitempty"` // what the line was read by, if models may be asked
-}
-
-// of fills in what a reading says.
-func (l *trackLine) of(x *track.Reading) {
-	l.Line, l.Step, l.TotalSteps, l.Epoch, l.StepTime = x.Line, known(x.Step), known(x.TotalSteps), known(x.Epoch), known(x.StepTime)
-	l.Throughput, l.Loss = known(x.Throughput), known(x.Loss)
-	if l.Throughput != nil && x.Unit != "" {
-		l.Unit = &x.Unit
-	}
-	l.NaNLoss = x.HasLoss && l.Loss == nil
-}
-
 // followed returns where a job stands by readings.
-func followed(all []track.Reading) track.Progress {
+func followed(all []*track.Reading) track.Progress {
 	var t track.Tracker
 	for _, x := range all {
-		t.Add(x)
+		t.Add(*x)
 	}
 	return t.Progress()
 }
@@ -226,7 +199,7 @@ func followed(all []track.Reading) track.Progress {
 const progressLines = 2000
 
 // readByModel asks a language model about a log that is not understood otherwise. It returns nil if there is no need, no model or no answer.
-func (f *trackFlags) readByModel(c *cobra.Command, log *jobLog, part console.LogPart, understood bool) []track.Reading {
+func (f *trackFlags) readByModel(c *cobra.Command, log *jobLog, part console.LogPart, understood bool) []*track.Reading {
 	if understood || f.models == nil || f.models.llm == nil {
 		return nil
 	}
@@ -242,7 +215,7 @@ func (f *trackFlags) readByModel(c *cobra.Command, log *jobLog, part console.Log
 	return all
 }
 
-func (f *trackFlags) askAbout(c *cobra.Command, in io.Reader) ([]track.Reading, error) {
+func (f *trackFlags) askAbout(c *cobra.Command, in io.Reader) ([]*track.Reading, error) {
 	m := f.models
 	lines, err := consult.Last(in, progressLines)
 	if err != nil {
@@ -262,47 +235,38 @@ func (f *trackFlags) askAbout(c *cobra.Command, in io.Reader) ([]track.Reading, 
 	if len(candidates) == 0 {
 		return nil, nil // nothing to ask about
 	}
-	return consult.Progress(c.Context(), m.llm, m.redact, candidates)
+	all, err := consult.Progress(c.Context(), m.llm, m.redact, candidates)
+	out := make([]*track.Reading, len(all))
+	for i := range all {
+		out[i] = &all[i]
+	}
+	return out, err
 }
 
 func (f *trackFlags) readings(c *cobra.Command, logs []jobLog) error {
-	out := bufio.NewWriter(c.OutOrStdout())
-	e := json.NewEncoder(out)
-	e.SetEscapeHTML(false)
+	out := bufio.NewWriterSize(c.OutOrStdout(), 64<<10)
 	for _, log := range logs {
 		in, err := log.open(c, console.LogPart{})
 		if err != nil {
 			return err
 		}
-		var all []track.Reading
-		_, err = track.Read(in, func(x track.Reading) { all = append(all, x) })
+		own, err := track.ReadAll(in)
 		in.Close()
 		if err != nil {
 			return log.wrong(err)
 		}
-		own, stage := track.Own(all), llm.Stage("")
+		stage := llm.Stage("")
 		if f.models != nil {
 			stage = llm.Embedded
 		}
 		if asked := f.readByModel(c, &log, console.LogPart{}, len(own) > 0); asked != nil {
 			own, stage = asked, llm.Model
 		}
-		for i := range own {
-			l := trackLine{File: log.name, Stage: stage}
-			l.of(&own[i])
-			if err := e.Encode(l); err != nil {
-				return err
-			}
+		if err := printReadings(out, log.name, stage, own); err != nil {
+			return err
 		}
 	}
 	return out.Flush()
-}
-
-func known(v float64) *float64 {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return nil
-	}
-	return &v
 }
 
 // followLog prints where the job stands, at most once a second, and that it stalls.

@@ -7,6 +7,7 @@ package logtext
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"unicode/utf8"
@@ -135,6 +136,7 @@ type Scanner struct {
 	r     io.Reader
 	buf   []byte // what is read, and not yet returned
 	rest  []byte // the part of buf that is not yet returned
+	next  int    // where the first \n of rest is, len(rest) if there is none; below 0 it is not known
 	line  []byte
 	index int64
 	err   error
@@ -151,20 +153,20 @@ func (s *Scanner) Scan() bool {
 	for {
 		if s.lf && len(s.rest) > 0 {
 			if s.rest[0] == '\n' {
-				s.rest = s.rest[1:]
+				s.advance(1)
 			}
 			s.lf = false
 		}
-		if end := lineEnd(s.rest); end >= 0 {
+		if end := s.lineEnd(); end >= 0 {
 			s.keep(s.rest[:end])
-			s.lf = s.rest[end] == '\r'
-			s.rest, s.begun = s.rest[end+1:], false
+			s.lf, s.begun = s.rest[end] == '\r', false
+			s.advance(end + 1)
 			s.found()
 			return true
 		}
 		s.keep(s.rest)
 		s.begun = s.begun || len(s.rest) > 0
-		s.rest = nil
+		s.rest, s.next = nil, 0
 		if s.err != nil {
 			if s.begun {
 				s.begun = false
@@ -178,7 +180,7 @@ func (s *Scanner) Scan() bool {
 		}
 		var n int
 		n, s.err = s.r.Read(s.buf)
-		s.rest = s.buf[:n]
+		s.rest, s.next = s.buf[:n], -1
 	}
 }
 
@@ -205,16 +207,25 @@ func (s *Scanner) Err() error {
 	return s.err
 }
 
-// lineEnd returns where the first line of text ends, or -1.
-func lineEnd(text []byte) int {
-	lf := bytes.IndexByte(text, '\n')
-	if lf < 0 {
-		return bytes.IndexByte(text, '\r')
+func (s *Scanner) advance(n int) {
+	s.rest = s.rest[n:]
+	s.next -= n
+}
+
+// lineEnd returns where the first line of the rest ends, or -1.
+func (s *Scanner) lineEnd() int {
+	if s.next < 0 {
+		if s.next = bytes.IndexByte(s.rest, '\n'); s.next < 0 {
+			s.next = len(s.rest)
+		}
 	}
-	if cr := bytes.IndexByte(text[:lf], '\r'); cr >= 0 {
+	if cr := bytes.IndexByte(s.rest[:s.next], '\r'); cr >= 0 {
 		return cr
 	}
-	return lf
+	if s.next < len(s.rest) {
+		return s.next
+	}
+	return -1
 }
 
 // Backward calls yield with the lines of a file of size bytes from the last to the first, until it returns false. It reads no more of the file
@@ -294,6 +305,11 @@ const c1 = 0xc2
 // Clean takes out of a line, in place, what a terminal would not show, and returns what is left. Tabs stay.
 func Clean(line []byte) []byte {
 	i := 0
+	for ; i+8 <= len(line); i += 8 {
+		if x := binary.LittleEndian.Uint64(line[i:]); (x-every*' ')&^x&high != 0 || hasZero(x^every*0x7f) || hasZero(x^every*c1) {
+			break // one of the eight is probably below ' ', or one of those two
+		}
+	}
 	for i < len(line) && line[i] >= ' ' && line[i] != 0x7f && line[i] != c1 {
 		i++
 	}
@@ -320,6 +336,15 @@ func Clean(line []byte) []byte {
 	}
 	return out
 }
+
+// every is one in each of eight bytes, and high the high bit of each.
+const (
+	every = 0x0101010101010101
+	high  = every * 0x80
+)
+
+// hasZero reports whether one of eight bytes is zero.
+func hasZero(x uint64) bool { return (x-every)&^x&high != 0 }
 
 // escape returns the length of the escape sequence (ECMA-48) that text begins with.
 func escape(text []byte) int {

@@ -1,12 +1,10 @@
 package track
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -167,7 +165,7 @@ func TestMixes(t *testing.T) {
 				}
 				read(l)
 			}
-			own := Own(seen)
+			own := Own(pointers(seen))
 			got, e := figure(own, func(x *Reading) float64 { return x.StepTime }), math.Inf(1)
 			if len(times) == 0 {
 				got = figure(own, func(x *Reading) float64 { return x.Throughput })
@@ -209,23 +207,10 @@ func TestMixes(t *testing.T) {
 // mixSeed has the mixes of docs/track.md.
 const mixSeed = 1
 
-func BenchmarkLines(b *testing.B) {
-	text, err := os.ReadFile("testdata/lines.txt")
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.SetBytes(int64(len(text)))
-	for b.Loop() {
-		if _, err := Read(bytes.NewReader(text), nil); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func figure(all []Reading, of func(*Reading) float64) float64 {
+func figure(all []*Reading, of func(*Reading) float64) float64 {
 	var vs []float64
-	for i := range all {
-		if v := of(&all[i]); !math.IsNaN(v) {
+	for _, x := range all {
+		if v := of(x); !math.IsNaN(v) {
 			vs = append(vs, v)
 		}
 	}
@@ -233,7 +218,7 @@ func figure(all []Reading, of func(*Reading) float64) float64 {
 }
 
 // unitOf returns the unit of the throughput that was read last.
-func unitOf(all []Reading) string {
+func unitOf(all []*Reading) string {
 	for _, x := range slices.Backward(all) {
 		if !math.IsNaN(x.Throughput) {
 			return x.Unit

@@ -35,6 +35,15 @@ type name struct {
 
 // itemOf returns what a word such as "toks" or "tps" counts, in the plural; empty if it does not say.
 func itemOf(text []byte) string {
+	if s, n := spell(text); n <= longest {
+		if e := words.find(s); e.meaning != 0 {
+			return e.item
+		}
+	}
+	return countedBy(text)
+}
+
+func countedBy(text []byte) string {
 	var lower [16]byte
 	switch w := bytes.TrimSuffix(append(lower[:0], bytes.ToLower(text)...), []byte("s")); string(w) {
 	case "tok", "token", "tp", "tg":
@@ -165,7 +174,7 @@ skip:
 	first := j
 	for n := 0; j > r.stop && n < 7; j-- {
 		t := &r.tokens[j]
-		if t.kind == other && n > 0 && t.joined && bytes.IndexByte([]byte("_-/."), t.char) >= 0 && r.tokens[j+1].joined {
+		if t.kind == other && n > 0 && t.joined && (t.char == '_' || t.char == '-' || t.char == '/' || t.char == '.') && r.tokens[j+1].joined {
 			k.slash = k.slash || t.char == '/'
 			continue
 		}
@@ -176,11 +185,13 @@ skip:
 		if t.kind != word || n > 0 && r.tokens[j+1].wide {
 			break
 		}
-		if before := r.counted(j); n == 0 && t.meaning&mNumber != 0 && before >= 0 { // epoch_num
-			j = before + 1
-			continue
-		}
 		if n == 0 {
+			if t.meaning&mNumber != 0 { // epoch_num
+				if before := r.counted(j); before >= 0 {
+					j = before + 1
+					continue
+				}
+			}
 			k.last = t.meaning
 		}
 		k.all |= t.meaning
@@ -197,7 +208,7 @@ skip:
 		if t.meaning&(mItem|mRate) != 0 && k.item == "" {
 			k.item = itemOf(r.text(j))
 		}
-		k.hash = hashed(k.hash, r.text(j))
+		k.hash = (k.hash ^ t.hash) * 1099511628211
 	}
 	if k.all&mCross != 0 && k.all&mLoss != 0 {
 		k.all &^= mNot

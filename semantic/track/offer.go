@@ -20,7 +20,7 @@ func (c *choice) offer(value, total float64, rank int, hash uint64) {
 }
 
 // offer takes a figure for what its name and unit say that it is.
-func (r *reader) offer(k name, u unit, v float64) {
+func (r *reader) offer(k *name, u *unit, v float64) {
 	const small = mSecond | mMilli | mMicro
 	if k.all&mStamp != 0 && math.IsNaN(r.at) { // seconds or milliseconds since 1970, of this century
 		switch {
@@ -90,12 +90,12 @@ func (r *reader) offer(k name, u unit, v float64) {
 }
 
 // ofEpoch reports whether a figure is the time of an epoch that the line has named: "time taken for epoch 3 is 4.1 sec", "Epoch 3 took 12s".
-func (r *reader) ofEpoch(k name, u unit) bool {
+func (r *reader) ofEpoch(k *name, u *unit) bool {
 	timed := u.num&(mSecond|mMilli) != 0 && u.den == 0
 	return timed && r.epoch.rank > 0 && k.all&^(mTime|mStamp|mEpoch|mTrain|mWhole) == 0 && (k.words == 0 || k.all != 0 || !k.separator)
 }
 
-func lossRank(k name) int {
+func lossRank(k *name) int {
 	switch {
 	case k.words == 1:
 		return 1
@@ -107,7 +107,7 @@ func lossRank(k name) int {
 	return 3
 }
 
-func stepRank(k name) int {
+func stepRank(k *name) int {
 	if k.last&mStep == 0 {
 		return 5
 	}
@@ -115,7 +115,7 @@ func stepRank(k name) int {
 }
 
 // stepTime takes a duration whose name says that it is one of a step, or of nothing else.
-func (r *reader) stepTime(k name, u unit, v float64) {
+func (r *reader) stepTime(k *name, u *unit, v float64) {
 	scale := 1.0
 	if u.num != 0 && u.den == 0 {
 		scale = timeUnit(u.num)
@@ -128,7 +128,9 @@ func (r *reader) stepTime(k name, u unit, v float64) {
 	}
 	switch {
 	case k.all&mEpoch != 0, u.den != 0:
-	case k.all&(mStep|mBatch) != 0 && k.slash && u.num == 0 && scale == 1 && whole(v): // Composer's time/batch: 119 counts batches
+	case k.all&(mStep|mBatch) != 0 && k.slash && u.num == 0 && k.all&mSecond == 0 && scale == 1 && whole(v): // Composer's time/batch: 119 counts batches
+	case k.all&(mStep|mBatch) != 0 && k.last == 0 && k.step <= 3: // verl's timing_s/update_actor is a part of a step
+		r.seconds(v, 4, k)
 	case k.all&(mStep|mBatch) != 0 && k.all&mMean == 0, u.per > 0:
 		r.seconds(v, 1, k)
 	case k.all&(mStep|mBatch) != 0:
@@ -153,13 +155,13 @@ func timeUnit(m meaning) float64 {
 	return 1
 }
 
-func (r *reader) seconds(v float64, rank int, k name) {
+func (r *reader) seconds(v float64, rank int, k *name) {
 	if v > 1e-6 && v < 1e5 {
 		r.pace.offer(v, 0, rank, k.hash)
 	}
 }
 
-func (r *reader) throughput(k name, u unit, v float64) {
+func (r *reader) throughput(k *name, u *unit, v float64) {
 	rank := 2
 	switch {
 	case k.all&mFlop != 0 || u.num&mFlop != 0:

@@ -26,10 +26,10 @@ func (x *Reading) timed() bool {
 }
 
 // orderOf returns in which order readings are, and whether there are so many that chance hardly ever brings as many into it.
-func orderOf(readings []Reading) (o order, sure bool) {
+func orderOf(readings []*Reading) (o order, sure bool) {
 	up, down := 0, 0
 	for i := range readings[1:] {
-		a, b := &readings[i], &readings[i+1]
+		a, b := readings[i], readings[i+1]
 		switch {
 		case b.Epoch > a.Epoch, !(b.Epoch < a.Epoch) && b.Step > a.Step:
 			up++
@@ -73,7 +73,7 @@ func (x *Reading) place() float64 {
 // A job prints its steps once each, in order, and mostly each as far from the one before as that from its own. So the longest chain is searched of
 // readings of which each is one stride further than the one before, and else the longest of readings that rise. Chains that chance makes are as long in the
 // opposite order of the log: one counts if it is more than twice as long as the longest there.
-func chain(readings []Reading) []Reading {
+func chain(readings []*Reading) []*Reading {
 	at := make([]float64, len(readings))
 	for i := range readings {
 		at[i] = readings[i].place()
@@ -92,7 +92,7 @@ func chain(readings []Reading) []Reading {
 	if best == nil {
 		return nil
 	}
-	out := make([]Reading, len(best))
+	out := make([]*Reading, len(best))
 	for i, n := range best {
 		out[i] = readings[n]
 	}
@@ -186,7 +186,7 @@ func back(before []int, end int) []int {
 // own returns of series, each of one print statement, the readings that are the job's own; of those that are not, nil. A log may have lines of other jobs, such as those
 // that a launcher prints; those do not follow each other, as the steps of a job do. If there are such lines, a series counts only if it does: one whose readings
 // say how fast the job is, or of which there are few.
-func own(series [][]Reading) {
+func own(series [][]*Reading) {
 	orders, proven := make([]order, len(series)), make([]bool, len(series))
 	several, longest := false, 0
 	for i, readings := range series {
@@ -217,79 +217,90 @@ func own(series [][]Reading) {
 	}
 }
 
-// Own returns the readings of the job whose log it is, in order, and of several figures that the log calls by one name the one that the most telling lines have.
-func Own(all []Reading) []Reading {
+// Own returns the readings of the job whose log it is, in order, and of several figures that the log calls by one name the one that the most telling lines have. All are
+// the readings of the log in order; Own changes them, and returns a part of all.
+func Own(all []*Reading) []*Reading {
 	at := map[uint64]int{}
-	var series [][]Reading
+	var series [][]*Reading
+	last := -1 // the series of the reading before
 	for _, x := range all {
-		i, ok := at[x.series]
-		if !ok {
-			i = len(series)
-			at[x.series] = i
-			series = append(series, nil)
+		x.own = false
+		if last < 0 || series[last][0].series != x.series {
+			var ok bool
+			if last, ok = at[x.series]; !ok {
+				last = len(series)
+				at[x.series] = last
+				series = append(series, nil)
+			}
 		}
-		series[i] = append(series[i], x)
+		series[last] = append(series[last], x)
 	}
 	own(series)
 	inEpochs(series)
 	time := speaker(series, func(x *Reading) (float64, uint64) { return x.StepTime, x.timeName })
 	rate := speaker(series, func(x *Reading) (float64, uint64) { return x.Throughput, x.rateName })
-	var out []Reading
 	for _, readings := range series {
 		for _, x := range readings {
-			if time != nil && x.timeName != time.timeName {
+			if x.own = true; time != nil && x.timeName != time.timeName {
 				x.StepTime = math.NaN()
 			}
 			if rate != nil && x.rateName != rate.rateName {
 				x.Throughput, x.Unit = math.NaN(), ""
 			}
-			out = append(out, x)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b Reading) int { return cmp.Compare(a.Line, b.Line) })
-	return out
+	return slices.DeleteFunc(all, func(x *Reading) bool { return !x.own })
 }
 
 // speaker returns a reading of the series to believe about a figure, where the log has several of them under different names that are more than a tenth apart: of the names of
 // which there are at least half as many readings as of another, that on the lines which tell most. Nil: there is one name, or all agree.
-func speaker(series [][]Reading, figure func(*Reading) (float64, uint64)) *Reading {
+func speaker(series [][]*Reading, figure func(*Reading) (float64, uint64)) *Reading {
 	type voice struct {
+		name     uint64
 		at       *Reading
-		readings []Reading
+		tells    int // how much at does
+		count    int
+		readings []*Reading // the last ones
 	}
-	of := map[uint64]int{}
-	var all []voice
+	var all []*voice
+	of := map[uint64]*voice{}
 	for _, readings := range series {
-		for i := range readings {
-			x := &readings[i]
-			v, name := figure(x)
-			if math.IsNaN(v) {
+		var v *voice
+		for _, x := range readings {
+			value, name := figure(x)
+			if math.IsNaN(value) {
 				continue
 			}
-			n, ok := of[name]
-			if !ok {
-				n = len(all)
-				of[name] = n
-				all = append(all, voice{at: x})
+			if v == nil || v.name != name {
+				if v = of[name]; v == nil {
+					v = &voice{name: name}
+					of[name] = v
+					all = append(all, v)
+				}
 			}
-			if x.tells() > all[n].at.tells() {
-				all[n].at = x
+			if n := x.tells(); v.at == nil || n > v.tells {
+				v.at, v.tells = x, n
 			}
-			all[n].readings = append(all[n].readings, *x)
+			v.count++
+			if v.readings = append(v.readings, x); len(v.readings) > 4*last {
+				v.readings = slices.Delete(v.readings, 0, 3*last)
+			}
 		}
+	}
+	if len(all) < 2 {
+		return nil
 	}
 	most, low, high := 0, math.Inf(1), math.Inf(-1)
 	for _, a := range all {
 		v := robust(a.readings[max(0, len(a.readings)-last):], func(x *Reading) float64 { v, _ := figure(x); return v })
-		most, low, high = max(most, len(a.readings)), min(low, v), max(high, v)
+		most, low, high = max(most, a.count), min(low, v), max(high, v)
 	}
-	if len(all) < 2 || high <= low*1.1 {
+	if high <= low*1.1 {
 		return nil
 	}
 	var best *voice
-	for i := range all {
-		a := &all[i]
-		if 2*len(a.readings) >= most && (best == nil || a.at.tells() > best.at.tells() || a.at.tells() == best.at.tells() && len(a.readings) > len(best.readings)) {
+	for _, a := range all {
+		if 2*a.count >= most && (best == nil || a.tells > best.tells || a.tells == best.tells && a.count > best.count) {
 			best = a
 		}
 	}
@@ -299,7 +310,7 @@ func speaker(series [][]Reading, figure func(*Reading) (float64, uint64)) *Readi
 // tells is how many of the things that lines of progress say x says.
 func (x *Reading) tells() int {
 	n := 0
-	for _, v := range []float64{x.Step, x.TotalSteps, x.Epoch, x.StepTime, x.Throughput} {
+	for _, v := range [...]float64{x.Step, x.TotalSteps, x.Epoch, x.StepTime, x.Throughput} {
 		if !math.IsNaN(v) {
 			n++
 		}
@@ -311,24 +322,23 @@ func (x *Reading) tells() int {
 }
 
 // inEpochs takes the epochs of a job that prints nothing about steps for its steps, and returns whether it prints nothing about them.
-func inEpochs(series [][]Reading) bool {
+func inEpochs(series [][]*Reading) bool {
 	ofEpoch := func(x *Reading) bool { return x.StepTime == x.EpochTime }
-	for _, readings := range series {
-		if slices.ContainsFunc(readings, func(x Reading) bool { return !math.IsNaN(x.Step) || !math.IsNaN(x.StepTime) && !ofEpoch(&x) }) {
-			for _, readings := range series {
-				for i := range readings {
-					if ofEpoch(&readings[i]) {
-						readings[i].StepTime = math.NaN()
-					}
+	inSteps := func(x *Reading) bool { return !math.IsNaN(x.Step) || !math.IsNaN(x.StepTime) && !ofEpoch(x) }
+	if slices.ContainsFunc(series, func(readings []*Reading) bool { return slices.ContainsFunc(readings, inSteps) }) {
+		for _, readings := range series {
+			for _, x := range readings {
+				if ofEpoch(x) {
+					x.StepTime = math.NaN()
 				}
 			}
-			return false
 		}
+		return false
 	}
 	for _, readings := range series {
-		for i := range readings {
-			if math.IsNaN(readings[i].StepTime) {
-				readings[i].StepTime = readings[i].EpochTime
+		for _, x := range readings {
+			if math.IsNaN(x.StepTime) {
+				x.StepTime = x.EpochTime
 			}
 		}
 	}
@@ -337,20 +347,21 @@ func inEpochs(series [][]Reading) bool {
 
 // byWeight returns of each series the last readings that are the job's own. First come those that follow each other, as the steps of a job do, then
 // those that say how fast the job is, then those with most readings.
-func (t *Tracker) byWeight() [][]Reading {
+func (t *Tracker) byWeight() [][]*Reading {
+	order := t.order[max(0, len(t.order)-recent):]
 	count := map[uint64]int{}
-	for _, id := range t.order {
+	for _, id := range order {
 		count[id]++
 	}
-	var all [][]Reading
+	var all [][]*Reading
 	for i := range t.series {
 		s := &t.series[i]
-		if n := count[s.id]; n > 0 && (n*50 >= len(t.order) || n >= last) { // else such as the bar of a download
-			all = append(all, s.readings)
+		if n := count[s.id]; n > 0 && (n*50 >= len(order) || n >= last) { // else such as the bar of a download
+			all = append(all, pointers(slices.Clone(s.readings)))
 		}
 	}
 	own(all)
-	all = slices.DeleteFunc(all, func(readings []Reading) bool { return len(readings) == 0 })
+	all = slices.DeleteFunc(all, func(readings []*Reading) bool { return len(readings) == 0 })
 	weight := map[*Reading]int{}
 	for i, readings := range all {
 		n := min(len(readings), recent)
@@ -360,9 +371,18 @@ func (t *Tracker) byWeight() [][]Reading {
 		if readings[0].timed() {
 			n += recent
 		}
-		all[i] = slices.Clone(readings[max(0, len(readings)-last):])
-		weight[&all[i][0]] = n
+		all[i] = readings[max(0, len(readings)-last):]
+		weight[all[i][0]] = n
 	}
-	slices.SortStableFunc(all, func(a, b []Reading) int { return weight[&b[0]] - weight[&a[0]] })
+	slices.SortStableFunc(all, func(a, b []*Reading) int { return weight[b[0]] - weight[a[0]] })
 	return all
+}
+
+// pointers returns where readings are.
+func pointers(readings []Reading) []*Reading {
+	out := make([]*Reading, len(readings))
+	for i := range readings {
+		out[i] = &readings[i]
+	}
+	return out
 }

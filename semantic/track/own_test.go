@@ -28,7 +28,7 @@ func mixedLog(rng *rand.Rand, lines, others int, own, other string) []Reading {
 func TestChain(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for _, c := range []struct{ lines, others int }{{60, 1}, {60, 5}, {20, 3}, {12, 2}} {
-		own := Own(mixedLog(rng, c.lines, c.others, "step %d loss 1.5 time per step 2.0s", "step %d loss 3.5 time per step 9.0s"))
+		own := Own(pointers(mixedLog(rng, c.lines, c.others, "step %d loss 1.5 time per step 2.0s", "step %d loss 3.5 time per step 9.0s")))
 		right := 0
 		for _, x := range own {
 			if x.StepTime == 2 {
@@ -55,7 +55,7 @@ func TestChain(t *testing.T) {
 	if p := tr.Progress(); p.StepTime != 2 {
 		t.Errorf("step time %v", p.StepTime)
 	}
-	if got := figure(Own(all), func(x *Reading) float64 { return x.StepTime }); got != 2 {
+	if got := figure(Own(pointers(all)), func(x *Reading) float64 { return x.StepTime }); got != 2 {
 		t.Errorf("step time %v", got)
 	}
 }
@@ -72,7 +72,7 @@ func TestNoChain(t *testing.T) {
 			x.Line = int64(i)
 			readings = append(readings, x)
 		}
-		if o, _ := orderOf(readings); o == mixed && chain(readings) != nil {
+		if o, _ := orderOf(pointers(readings)); o == mixed && chain(pointers(readings)) != nil {
 			found++
 		}
 	}
@@ -92,7 +92,7 @@ func TestOwnUnknown(t *testing.T) {
 			}
 		}
 	}
-	if own := Own(all); len(all) != 60 || len(own) != 0 {
+	if own := Own(pointers(all)); len(all) != 60 || len(own) != 0 {
 		t.Errorf("%d of %d readings", len(own), len(all))
 	}
 }
@@ -109,7 +109,7 @@ func TestSpeaker(t *testing.T) {
 				}
 			}
 		}
-		for _, x := range Own(all) {
+		for _, x := range Own(pointers(all)) {
 			if x.Throughput > 0 {
 				rates = append(rates, x.Throughput)
 			}
@@ -136,7 +136,7 @@ func TestOwnEpochs(t *testing.T) {
 			}
 		}
 	}
-	own := Own(all)
+	own := Own(pointers(all))
 	if len(own) != 20 || own[19].StepTime != 12.5 {
 		t.Errorf("%d readings, the last %+v", len(own), own[len(own)-1])
 	}

@@ -21,6 +21,7 @@ type Reading struct {
 	Unit       string
 	Loss       float64
 	HasLoss    bool
+	own        bool // of the job whose log it is: see Own
 	// Elapsed is since the begin of the bar that the line is, and Left what the line expects to be left; in seconds.
 	Elapsed, Left float64
 	// At is the moment that the line begins with, in seconds from any moment: only differences mean something.
@@ -55,6 +56,7 @@ type reader struct {
 	trained                       choice    // a time of training, of which the line does not say whether it is a step's
 
 	header header // the names of the columns, if the lines are a table
+	day    day
 }
 
 // read returns what a line says of the progress of training, and whether it says anything.
@@ -64,11 +66,39 @@ func (r *reader) read(line []byte) (Reading, bool) {
 		return Reading{}, false
 	}
 	line = r.header.name(line)
-	*r = reader{line: line, tokens: tokens(line, r.tokens[:0]), columns: r.columns[:0], stop: -1, inHead: true, elapsed: math.NaN(), left: math.NaN(), at: math.NaN(), header: r.header}
+	r.tokens = tokens(line, r.tokens[:0])
 	if !slices.ContainsFunc(r.tokens, func(t token) bool { return t.kind == number || t.kind == clock || t.meaning&mValue != 0 }) {
 		r.header.read(line)
 		return Reading{}, false
 	}
+	if silent(line, r.tokens) {
+		return Reading{}, false
+	}
+	return r.figures(line)
+}
+
+// silent reports whether no line of these tokens says anything of progress: there is no word for a step, a loss, a time or what is processed, no time of a
+// bar, and no unit of size, as tables have. Most lines of most logs are so.
+func silent(line []byte, tokens []token) bool {
+	const telling = mStep | mBatch | mLoss | mError | mTime | mCost | mSecond | mMilli | mMicro | mItem | mRate | mFlop
+	for i := range tokens {
+		t := &tokens[i]
+		switch {
+		case t.meaning&telling != 0, t.is('<'):
+			return false
+		case t.kind == word && t.joined:
+			switch line[t.from] {
+			case 'G', 'M', 'K', 'k': // 12.8G, 11.1kit
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// figures reads the tokens of a line.
+func (r *reader) figures(line []byte) (Reading, bool) {
+	*r = reader{line: line, tokens: r.tokens, columns: r.columns[:0], stop: -1, inHead: true, elapsed: math.NaN(), left: math.NaN(), at: math.NaN(), header: r.header, day: r.day}
 	r.cell = r.isCell()
 	for i := 0; i < len(r.tokens); i++ {
 		switch t := &r.tokens[i]; t.kind {
@@ -120,14 +150,14 @@ func (r *reader) moment(i int) int {
 	}
 	day := 0.0
 	if t.kind == date {
-		d, err := time.Parse(time.DateOnly, string(r.text(i)))
+		seconds, ok := r.day.seconds(r.text(i))
 		if i++; i < len(r.tokens) && string(r.text(i)) == "T" {
 			i++
 		}
-		if err != nil || i == len(r.tokens) || r.tokens[i].kind != clock {
+		if !ok || i == len(r.tokens) || r.tokens[i].kind != clock {
 			return i - 1
 		}
-		day = float64(d.Unix())
+		day = seconds
 	}
 	if i > 8 || !math.IsNaN(r.at) {
 		return i
@@ -138,6 +168,23 @@ func (r *reader) moment(i int) int {
 		i += 2
 	}
 	return i
+}
+
+// day is the last date that was read: the lines of a log have few.
+type day struct {
+	text [len(time.DateOnly)]byte
+	unix float64
+	ok   bool
+}
+
+// seconds returns when a date begins, in seconds since 1970, and whether it is one.
+func (d *day) seconds(text []byte) (float64, bool) {
+	if string(text) != string(d.text[:]) {
+		t, err := time.Parse(time.DateOnly, string(text))
+		copy(d.text[:], text)
+		d.unix, d.ok = float64(t.Unix()), err == nil
+	}
+	return d.unix, d.ok
 }
 
 // number reads the number at token i, and returns the last token of it and of its unit.
@@ -279,9 +326,9 @@ func (r *reader) figure(i int, v float64) int {
 	case k.words == 1 && k.all == mTrain && k.separator && whole(v) && i+1 < len(r.tokens) && r.tokens[i+1].is('['): // Train: 5 [ 350/1251
 		r.epoch.offer(v, math.NaN(), 2, k.hash)
 	case k.words == 0 && r.step.rank > 0 && u.num&(mSecond|mMilli|mMicro) != 0 && u.den == 0 && r.tokens[i-1].is('|') && end+1 < len(r.tokens) && r.tokens[end+1].is('|'): // | 250.00 ms |
-		r.seconds(v*timeUnit(u.num), anyTime, k)
+		r.seconds(v*timeUnit(u.num), anyTime, &k)
 	}
-	r.offer(k, u, v)
+	r.offer(&k, &u, v)
 	if k.words == 0 && r.pairs > 0 && !u.percent && r.columns != nil && len(r.columns) < 16 || r.pairs == 1 && len(r.columns) == 0 && u.size {
 		if len(r.columns) == 0 {
 			r.sized = u.size

@@ -29,8 +29,9 @@ type token struct {
 	wide     bool // at least two spaces before it
 	char     byte // of other
 	from, to int32
-	value    float64 // of a number; the seconds of a clock
 	meaning  meaning // of a word
+	value    float64 // of a number; the seconds of a clock
+	hash     uint64  // of a word in lower case
 }
 
 // is reports whether a token is the character c.
@@ -38,7 +39,6 @@ func (t *token) is(c byte) bool { return t.kind == other && t.char == c }
 
 // tokens splits a line into its tokens, appended to out.
 func tokens(line []byte, out []token) []token {
-	var lower [24]byte
 	for i := 0; i < len(line); {
 		begin := i
 		for i < len(line) && (line[i] == ' ' || line[i] == '\t') {
@@ -50,20 +50,13 @@ func tokens(line []byte, out []token) []token {
 		t := token{from: int32(i), joined: i == begin && len(out) > 0, wide: i-begin > 1}
 		switch c := line[i]; {
 		case letter(c):
-			n := 0
-			for j := i; j < len(line) && letter(line[j]); j++ {
-				if j > i && line[j] < 'a' && line[j-1] >= 'a' { // camelCase
-					break
-				}
-				if n < len(lower) {
-					lower[n] = line[j] | 0x20
-				}
-				n++
+			s, n := spell(line[i:])
+			if t.hash = s.hash(); n <= longest {
+				t.meaning = words.find(s).meaning
+			} else {
+				t.hash = hashed(t.hash, line[i+longest:i+n])
 			}
 			i += n
-			if n <= len(lower) {
-				t.meaning = words[string(lower[:n])]
-			}
 		case digit(c), (c == '-' || c == '+' || c == '.') && i+1 < len(line) && numeric(line[i+1:], c) && !(t.joined && glued(out, line[i-1])):
 			t, i = quantity(line, i, t)
 		case c >= 0x80: // the cells of a bar are many of these
@@ -94,6 +87,11 @@ func glued(out []token, before byte) bool {
 
 // quantity reads a number, a clock, a date, or a name that has digits in it, at line[i].
 func quantity(line []byte, i int, t token) (token, int) {
+	joined := t.joined && i > 0 && (letter(line[i-1]) || line[i-1] == '_' && i > 1 && letter(line[i-2])) // to a word
+	if v, end := decimal(line, i); end > 0 && !joined {
+		t.kind, t.value = number, v
+		return t, end
+	}
 	end := i
 	if !digit(line[end]) && line[end] != '.' {
 		end++
@@ -123,7 +121,7 @@ scan:
 	}
 	text := line[i:end]
 	switch {
-	case t.joined && i > 0 && (letter(line[i-1]) || line[i-1] == '_' && i > 1 && letter(line[i-2])):
+	case joined:
 		t.kind = rounded
 	case dashes == 2 && end-i == len("2026-03-01"):
 		t.kind = date
@@ -145,6 +143,35 @@ scan:
 		t.value = v
 	}
 	return t, end
+}
+
+// powers are exact in floating point, as are whole numbers below 2^53: so is the quotient, rounded once.
+var powers = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15}
+
+// decimal reads most of the numbers there are: digits, and digits behind a point. It returns 0 for the end of others, such as dates.
+func decimal(line []byte, i int) (v float64, end int) {
+	n, whole, from := uint64(0), -1, i
+	for ; i < len(line); i++ {
+		switch c := line[i]; {
+		case digit(c):
+			n = n*10 + uint64(c-'0')
+			continue
+		case c == '.' && whole < 0 && i > from && i+1 < len(line) && digit(line[i+1]):
+			whole = i - from
+			continue
+		case c == '.' || c == ':' || c == '-' || c == ',' || c|0x20 == 'e':
+			return 0, 0
+		}
+		break
+	}
+	switch digits := i - from; {
+	case digits == 0 || digits > len(powers)-1:
+		return 0, 0
+	case whole < 0:
+		return float64(n), i
+	default:
+		return float64(n) / powers[digits-whole-1], i
+	}
 }
 
 // rises reports whether the second of two numbers with a dash between them is the larger one.

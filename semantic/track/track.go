@@ -27,7 +27,7 @@ const (
 type Tracker struct {
 	r      reader
 	series []series
-	order  []uint64 // of the last readings, the series
+	order  []uint64 // of the last readings, at least [recent] of them, the series
 	lines  int64
 	steps  bool // a line has named a step, or the time of one
 	added  bool // not all readings are of lines
@@ -88,8 +88,8 @@ func (t *Tracker) add(x Reading) {
 	if s.readings = append(s.readings, x); len(s.readings) >= 2*kept {
 		s.readings = slices.Delete(s.readings, 0, kept)
 	}
-	if t.order = append(t.order, x.series); len(t.order) > recent {
-		t.order = slices.Delete(t.order, 0, 1)
+	if t.order = append(t.order, x.series); len(t.order) >= 4*recent {
+		t.order = slices.Delete(t.order, 0, 3*recent)
 	}
 }
 
@@ -119,7 +119,7 @@ func (t *Tracker) Progress() Progress {
 	// 1. The readings of which there are most say where the job is; others, what these do not say. So the bar of a trainer gives the steps and their time, and
 	// its summaries the loss.
 	for _, readings := range all {
-		x := &readings[len(readings)-1]
+		x := readings[len(readings)-1]
 		first(&p.Step, x.Step, func() { p.TotalSteps = x.TotalSteps })
 		first(&p.Epoch, x.Epoch, func() { p.Epochs = x.Epochs })
 		first(&p.StepTime, robust(readings, func(x *Reading) float64 { return x.StepTime }), nil)
@@ -129,7 +129,7 @@ func (t *Tracker) Progress() Progress {
 		}
 	}
 	main := all[0]
-	if i := slices.IndexFunc(all, func(s []Reading) bool { return !math.IsNaN(s[len(s)-1].Step) }); i > 0 {
+	if i := slices.IndexFunc(all, func(s []*Reading) bool { return !math.IsNaN(s[len(s)-1].Step) }); i > 0 {
 		main = all[i] // others print the loss alone
 	}
 	p.Readings = len(main)
@@ -173,10 +173,10 @@ func first(to *float64, v float64, then func()) {
 }
 
 // robust returns the median of a figure of readings, without those further from it than three times the median distance.
-func robust(readings []Reading, figure func(*Reading) float64) float64 {
+func robust(readings []*Reading, figure func(*Reading) float64) float64 {
 	var vs []float64
-	for i := range readings {
-		if v := figure(&readings[i]); !math.IsNaN(v) {
+	for _, x := range readings {
+		if v := figure(x); !math.IsNaN(v) {
 			vs = append(vs, v)
 		}
 	}
@@ -205,10 +205,10 @@ func median(vs []float64) float64 {
 }
 
 // between returns the median time for a step between readings that follow each other.
-func between(readings []Reading, at func(*Reading) float64) float64 {
+func between(readings []*Reading, at func(*Reading) float64) float64 {
 	var vs []float64
 	for i := range readings[:len(readings)-1] {
-		a, b := &readings[i], &readings[i+1]
+		a, b := readings[i], readings[i+1]
 		d := at(b) - at(a)
 		if d < 0 && d > -86400 && at(a) < 86400 {
 			d += 86400 // a clock without a date, past midnight
@@ -233,6 +233,20 @@ func Read(r io.Reader, each func(Reading)) (*Tracker, error) {
 		}
 	}
 	return t, s.Err()
+}
+
+// ReadAll reads the whole log, and returns the readings of the job whose log it is, as [Own] does.
+func ReadAll(r io.Reader) ([]*Reading, error) {
+	var all []*Reading
+	var block []Reading // a long log has millions: they stay where they are
+	_, err := Read(r, func(x Reading) {
+		if len(block) == cap(block) {
+			block = make([]Reading, 0, min(1024, max(16, len(all))))
+		}
+		block = append(block, x)
+		all = append(all, &block[len(block)-1])
+	})
+	return Own(all), err
 }
 
 // short is the size of a log that is read from its begin, where the names of a table's columns are.

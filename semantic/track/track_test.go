@@ -3,6 +3,7 @@ package track
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
@@ -52,6 +53,33 @@ func TestLines(t *testing.T) {
 		if got != want {
 			t.Errorf("lines.txt:%d: %s\nread%s\nwant%s", n, line, got, want)
 		}
+	}
+}
+
+// What silent says of a line is what figures finds: nothing.
+func TestSilent(t *testing.T) {
+	text, err := os.ReadFile("testdata/lines.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(4, 4))
+	parts := strings.FieldsFunc(string(text), func(c rune) bool { return c == ' ' || c == '\n' })
+	n := 0
+	var r reader
+	for range 100_000 {
+		var line []byte
+		for range 1 + rng.IntN(12) {
+			line = append(append(line, parts[rng.IntN(len(parts))]...), " /|"[rng.IntN(3)])
+		}
+		if r.tokens = tokens(line, r.tokens[:0]); silent(line, r.tokens) {
+			n++
+			if x, ok := r.figures(line); ok {
+				t.Fatalf("%s: silent, but%s", line, x.say())
+			}
+		}
+	}
+	if n < 1000 {
+		t.Errorf("%d lines of 100000 are silent", n)
 	}
 }
 
@@ -200,7 +228,7 @@ func TestOwn(t *testing.T) {
 	if p.Step != 39 || p.StepTime != 2 {
 		t.Errorf("%+v", p)
 	}
-	own := Own(all)
+	own := Own(pointers(all))
 	if len(own) != 40 {
 		t.Fatalf("%d readings, want 40", len(own))
 	}
@@ -229,7 +257,7 @@ func TestOwnByTime(t *testing.T) {
 	if p := tr.Progress(); p.Throughput != 100 {
 		t.Errorf("throughput %g, want 100", p.Throughput)
 	}
-	own := Own(all)
+	own := Own(pointers(all))
 	if len(all) != 120 || len(own) != 40 || own[0].Throughput != 100 || own[39].Throughput != 100 {
 		t.Errorf("%d readings of %d, want the first of three lines", len(own), len(all))
 	}

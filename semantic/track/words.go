@@ -1,6 +1,10 @@
 package track
 
-import "strings"
+import (
+	"encoding/binary"
+	"math/bits"
+	"strings"
+)
 
 // meaning is what a word of a log line may mean, as a set.
 type meaning uint32
@@ -36,7 +40,7 @@ const (
 
 // words has what words mean. They are in lower case, and a name such as RunningAvgSamplesPerSec, lm-loss or train/loss is
 // several words. These are the words of the frameworks that docs/track.md lists, and of most logs of people's own.
-var words = spell([]vocabulary{
+var words = compile([]vocabulary{
 	{mStep, "step steps iter iters iteration iterations it its update updates"},
 	{mItem | mBatch, "episode"},
 	{mBatch, "batch batches minibatch"},
@@ -67,7 +71,7 @@ var words = spell([]vocabulary{
 	{mPart | mPass, "fwd forward bwd backward bw fw"},
 	{mWhole, "elapsed total cumulative wall walltime since uptime"},
 	{mNot, "lr learning memory mem allocated reserved norm scale scaler size num number count skipped accumulation accum max min best " +
-		"accuracy acc top precision recall auc f1 map reward rewards logps logits margin margins score bleu rouge perplexity ppl entropy " +
+		"accuracy acc top precision recall auc map reward rewards logps logits margin margins score bleu rouge perplexity ppl entropy " +
 		"kl temperature temp port rank world pid seed version consumed seen weight decay momentum beta threshold ratio lineno " +
 		"timeout retry retries attempt worker workers layer layers dim hidden head heads param params parameters bytes kb mb gb mib gib " +
 		"usage utilization cpu every shape grad gradient clip queue cache hit prefix std var micro"},
@@ -84,12 +88,90 @@ type vocabulary struct {
 	words   string
 }
 
-func spell(all []vocabulary) map[string]meaning {
-	out := map[string]meaning{}
-	for _, v := range all {
-		for _, w := range strings.Fields(v.words) {
-			out[w] |= v.meaning
+// spelling is the first letters of a word, in lower case.
+type spelling [2]uint64
+
+// longest is how many letters a spelling has at most, and a word that means something.
+const longest = 16
+
+// spell returns the spelling and the number of letters of the word that text begins with. A word ends where an upper-case letter follows a lower-case one, as in
+// camelCase.
+func spell(text []byte) (s spelling, n int) {
+	first, k, lower := letters(text, 0)
+	s[0], n = first, k
+	if k == 8 {
+		s[1], k, lower = letters(text[8:], lower)
+		n += k
+	}
+	for k == 8 {
+		_, k, lower = letters(text[n:], lower)
+		n += k
+	}
+	return s, n
+}
+
+// letters returns, of at most eight bytes of text, the letters of a word at its begin, in lower case, and their number. lower is 1 if a lower-case letter is before
+// them, and then if the last of eight is one.
+func letters(text []byte, lower uint64) (word uint64, n int, after uint64) {
+	const every, high = 0x0101010101010101, 0x8080808080808080
+	var x uint64
+	if len(text) >= 8 {
+		x = binary.LittleEndian.Uint64(text)
+	} else {
+		for i, c := range text {
+			x |= uint64(c) << (8 * i)
 		}
 	}
-	return out
+	// 1. The high bit of each byte says that it is a letter, and that it is a lower-case one: those have bit 5.
+	folded := x | every*0x20
+	low := folded &^ high
+	isLetter := (low + every*(0x80-'a')) &^ (low + every*(0x80-'z'-1)) &^ x & high
+	isLower := isLetter & (x << 2)
+	// 2. The word ends before what is no letter, and before an upper-case letter behind a lower-case one.
+	end := isLetter ^ high | isLetter&^isLower&(isLower<<8|lower<<7)
+	if end == 0 {
+		return folded, 8, isLower >> 63
+	}
+	n = bits.TrailingZeros64(end) / 8
+	return folded & (1<<(8*n) - 1), n, 0
+}
+
+// hash differs between words but for unlikely ones.
+func (s spelling) hash() uint64 { return s[0]*0x9e3779b97f4a7c15 ^ s[1]*0xc2b2ae3d27d4eb4f }
+
+// dictionary is a table of words with open addressing. Most of it is empty: a word of a log is found, or found to mean nothing, at the first look.
+type dictionary [1 << sizeLog]entry
+
+const sizeLog = 11
+
+// entry is a word that means something.
+type entry struct {
+	spelling spelling
+	meaning  meaning
+	item     string // what it counts, as itemOf says
+}
+
+// find returns the entry of a word, or an empty one.
+func (d *dictionary) find(s spelling) *entry {
+	for i := s.hash() >> (64 - sizeLog); ; i = (i + 1) % uint64(len(d)) {
+		if e := &d[i]; e.spelling == s || e.spelling[0] == 0 {
+			return e
+		}
+	}
+}
+
+func compile(all []vocabulary) *dictionary {
+	d := new(dictionary)
+	for _, v := range all {
+		for _, w := range strings.Fields(v.words) {
+			s, n := spell([]byte(w))
+			if n != len(w) || n > longest {
+				panic("expected a word of at most 16 letters; found " + w)
+			}
+			e := d.find(s)
+			e.spelling, e.item = s, countedBy([]byte(w))
+			e.meaning |= v.meaning
+		}
+	}
+	return d
 }
