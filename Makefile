@@ -32,8 +32,8 @@ gpu-fake: ## build bin/gpu-fake/, a driver whose GPU is the CPU, to try muster p
 	$(CC) -std=gnu11 -O2 -Wall -Wextra -o bin/gpu-fake/trainer gpu/fake/trainer.c -ldl -lpthread
 	go build -o bin/gpu-fake/interpreter ./gpu/fake/interpreter
 
-gpu-check: ## on a machine with a GPU, measure what pausing costs there, and write docs/gpu-results/
-	MUSTER_GPU_CHECK=$(CURDIR)/docs/gpu-results go test -count=1 -timeout 30m -v -run TestCheck ./gpu/check
+gpu-check: ## on a machine with a GPU, measure what pausing costs and how kernels run by a plan, and write docs/gpu-results/
+	MUSTER_GPU_CHECK=$(CURDIR)/docs/gpu-results go test -count=1 -timeout 30m -v -run '^TestCheck' ./gpu/check
 
 # What Kubernetes says its version is: that of devcluster/go.mod.
 KUBERNETES = $(shell sed -nE 's/^\tk8s.io\/kubernetes (v[0-9.]+).*/\1/p' devcluster/go.mod)

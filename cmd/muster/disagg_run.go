@@ -27,7 +27,9 @@ import (
 // disaggRun are the flags of muster disagg run.
 type disaggRun struct {
 	trace, plan, driver, data, outputs string
-	listen                             string
+	listen, slow                       string
+	split                              int
+	flat                               bool
 	files                              workerTLS
 	on                                 []string
 	requests, inFlight                 int
@@ -71,6 +73,9 @@ It takes the program bin/gpu/muster-gpu-worker, which make gpu builds.`,
 	flags.StringVar(&f.trace, "trace", "", "run the nodes of this `FILE`")
 	flags.StringVar(&f.plan, "plan", "", "the `FILE` with the plan, as muster disagg plan --json prints it")
 	flags.StringArrayVar(&f.on, "on", nil, "where a GPU of the plan is: `GPU=[HOST:PORT/]DEVICE`; two may be one device; can be repeated")
+	flags.IntVar(&f.split, "split", 0, "the plan's two GPUs are parts of one device, the first with this `COUNT` of its multiprocessors (CUDA 12.4)")
+	flags.StringVar(&f.slow, "slow-link", "", "transfers within a machine take at least what they would on this `LINK`, such as 25gbps/10us")
+	flags.BoolVar(&f.flat, "no-priorities", false, "all requests have the same priority")
 	flags.IntVar(&f.requests, "requests", 1, "how many requests")
 	flags.IntVar(&f.inFlight, "in-flight", 4, "how many requests run at once at most")
 	flags.StringVar(&f.data, "data", "", "the `DIR` with the content of buffers, each in a file of its name, and the inputs of requests, NODE.REQUEST from NODE.0 on")
@@ -117,7 +122,11 @@ func (f *disaggRun) run(c *cobra.Command, files []string) error {
 		return badUsage(c, "--timeout: expected more than 0; found %s", f.timeout)
 	}
 	var modules []*ptx.Module
-	o := worker.Options{Requests: f.requests, InFlight: min(f.inFlight, f.requests), Deadline: f.timeout}
+	slow, err := disagg.ParseLinks(strings.Fields(f.slow))
+	if err != nil || len(slow.Pairs) > 0 {
+		return badUsage(c, "--slow-link: expected a link such as 25gbps or 25gbps/10us; found %q", f.slow)
+	}
+	o := worker.Options{Requests: f.requests, InFlight: min(f.inFlight, f.requests), Deadline: f.timeout, Split: f.split, Slow: slow.All, Flat: f.flat}
 	for _, file := range files {
 		m, err := readPTX(file)
 		if err != nil {
@@ -144,6 +153,9 @@ func (f *disaggRun) run(c *cobra.Command, files []string) error {
 	}
 	if o.GPUs, err = f.where(c, answer); err != nil {
 		return err
+	}
+	if f.split != 0 && (f.split < 0 || len(o.GPUs) != 2 || o.GPUs[0].Address != o.GPUs[1].Address) {
+		return badUsage(c, "--split: expected a plan of two GPUs on one machine, and a number above 0; found %d GPUs and %d", len(o.GPUs), f.split)
 	}
 	end, err := f.serve(c, &o)
 	if err != nil {

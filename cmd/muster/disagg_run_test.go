@@ -70,6 +70,11 @@ func TestDisaggRun(t *testing.T) {
 			t.Errorf("%s\nwant %q", out, want)
 		}
 	}
+	// Two parts of one GPU are a pair, on a link that is slower than theirs.
+	out, _ = muster(0, append(text, "--requests", "3", "--check", "--split", "10", "--slow-link", "100gbps/1us", "--no-priorities")...)
+	if !strings.Contains(out, "for 3 of 3 requests") || !strings.Contains(out, "18 transfers") {
+		t.Error(out)
+	}
 	// Files for the inputs give the outputs that the same inputs give elsewhere.
 	data, outputs := t.TempDir(), t.TempDir()
 	for _, name := range []string{"x", "w1", "w2", "y", "cache"} {
@@ -96,6 +101,9 @@ func TestDisaggRun(t *testing.T) {
 	}{
 		{"--requests 0", 2, "--requests: expected a number from 1 to 10000000; found 0"},
 		{"--in-flight 0", 2, "--in-flight: expected a number from 1 to 1024; found 0"},
+		{"--split 99", 1, "GPU 0: the driver's cuDevSmResourceSplitByCount returned CUDA_ERROR_UNKNOWN"},
+		{"--split 10 --on L40S=127.0.0.1:1/0", 2, "--split: expected a plan of two GPUs on one machine, and a number above 0; found 2 GPUs and 10"},
+		{"--slow-link A:B=25gbps", 2, `--slow-link: expected a link such as 25gbps or 25gbps/10us; found "A:B=25gbps"`},
 		{"--timeout 0", 2, "--timeout: expected more than 0; found 0s"},
 		{"--on H100=0", 2, `--on: expected a GPU of the plan and its device, such as A100=0 or A100=10.0.0.2:7441/0; found "H100=0"`},
 		{"--on A100=node/0", 2, `found "A100=node/0"`},

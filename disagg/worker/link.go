@@ -19,11 +19,17 @@ type link interface {
 }
 
 // peer is a link between two GPUs of a site: copies, which the driver makes without the host where it can.
-type peer struct{ x *site }
+type peer struct {
+	x    *site
+	slow *slow // nil: it is as fast as it is
+}
 
 func (l peer) post(o *Op, q *Post, s int) {
 	for _, r := range o.Bytes {
 		l.x.within(q.Slot, o.GPU, s, r, q.Slot, o.From, r.From)
+	}
+	if l.slow != nil {
+		l.slow.post(l.x, o.size(), s)
 	}
 }
 
@@ -148,8 +154,14 @@ func (x *site) Connect(peers []string, dial Dial) error {
 		for to, b := range x.Sites {
 			at := stream{from, to}
 			switch {
+			case a == x.Me && b == x.Me && x.Slow.BytesPerSecond > 0 && x.gpus[from].Number >= 0:
+				slow, err := newSlow(x, from)
+				if err != nil {
+					return err
+				}
+				x.links[at] = peer{x, slow}
 			case a == x.Me && b == x.Me:
-				x.links[at] = peer{x}
+				x.links[at] = peer{x, nil}
 			case b == x.Me:
 				x.links[at] = incoming{x}
 			case a == x.Me:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-sched/muster/disagg/analyze"
+	"github.com/muster-sched/muster/disagg/plan"
 )
 
 // Where is the place of a GPU of the plan: a device of this machine or, with an address, of one that runs muster disagg worker.
@@ -24,6 +25,9 @@ type Options struct {
 	InFlight int           // requests at once
 	Deadline time.Duration // for the driver to start, and for each iteration
 	Modules  []string      // in PTX
+	Split    int           // the plan's two GPUs are parts of one device, the first with so many multiprocessors; 0 for whole devices
+	Slow     plan.Link     // the least that a transfer within a machine takes; 0 for as long as it takes
+	Flat     bool          // all requests have the same priority
 	Me       string        // where other sites reach Server
 	Server   *Server
 	// Content returns what a region contains at first, Input what a step that copies from the host brings to a request.
@@ -119,7 +123,7 @@ func (x *runner) compile() {
 
 // open opens the sites, connects them, and writes what memory contains at first.
 func (x *runner) open(ctx context.Context, addresses []string) error {
-	s := Setup{Session: rand.Text(), Sites: x.sites, Regions: x.p.Regions, Need: x.p.Need, Initial: x.p.initial(), Modules: x.o.Modules, Slots: x.o.InFlight, Deadline: x.o.Deadline}
+	s := Setup{Session: rand.Text(), Sites: x.sites, Regions: x.p.Regions, Need: x.p.Need, Initial: x.p.initial(), Modules: x.o.Modules, Slots: x.o.InFlight, Deadline: x.o.Deadline, Split: x.o.Split, Slow: x.o.Slow}
 	for _, w := range x.o.GPUs {
 		s.Devices = append(s.Devices, w.Device)
 	}
@@ -244,6 +248,9 @@ func (x *runner) run(ctx context.Context) ([]Request, error) {
 
 // level is the priority of a request: how many have arrived before it and have not ended.
 func (x *runner) level(request int) int {
+	if x.o.Flat {
+		return 0
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return slices.Index(x.active, request)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/muster-sched/muster/disagg/analyze"
+	"github.com/muster-sched/muster/disagg/plan"
 	"github.com/muster-sched/muster/gpu/driver"
 )
 
@@ -28,12 +29,14 @@ type Setup struct {
 	Host     int64    // bytes of the host's memory for each
 	Flags    int      // for each
 	Deadline time.Duration
+	Split    int       // the two GPUs are parts of a device, the first with so many multiprocessors; 0 is whole devices
+	Slow     plan.Link // the least that a transfer within a site takes; 0 is as long as it takes
 }
 
 // check reports what of a setup cannot be.
 func (s *Setup) check() error {
 	if s.Me < 0 || s.Me >= MostGPUs || len(s.Sites) < 1 || len(s.Sites) > MostGPUs || len(s.Devices) != len(s.Sites) || len(s.Need) != len(s.Sites) || len(s.Initial) != len(s.Regions) ||
-		s.Slots < 1 || s.Slots > MostInFlight || s.Host < 0 || s.Host > 1<<40 || s.Flags < 0 || s.Flags > 1<<20 || s.Deadline <= 0 {
+		s.Slots < 1 || s.Slots > MostInFlight || s.Split != 0 && (s.Split < 0 || len(s.Sites) != 2 || s.Sites[0] != s.Sites[1]) || s.Host < 0 || s.Host > 1<<40 || s.Flags < 0 || s.Flags > 1<<20 || s.Deadline <= 0 {
 		return fmt.Errorf("expected the setup of a run; found that of %d GPUs and %d requests", len(s.Sites), s.Slots)
 	}
 	for g := range s.Need {
@@ -101,9 +104,20 @@ func openSite(ctx context.Context, o driver.Options, s Setup) (x *site, err erro
 
 func (x *site) prepare() error {
 	p := x.process
+	var parts [2]driver.GPU
+	if x.Split > 0 {
+		var err error
+		if parts, _, err = p.Split(x.Devices[0], x.Split); err != nil {
+			return fmt.Errorf("GPU %d: %w", x.Devices[0], err)
+		}
+	}
 	for g, at := range x.Sites {
 		x.gpus, x.kernels, x.bases = append(x.gpus, driver.GPU{Number: -1}), append(x.kernels, map[string]int{}), append(x.bases, nil)
 		if at != x.Me || !slices.Contains(x.Need[g], true) {
+			continue
+		}
+		if x.Split > 0 {
+			x.gpus[g] = parts[g]
 			continue
 		}
 		var err error

@@ -36,8 +36,10 @@ type row struct {
 type report struct {
 	t    *testing.T
 	Date string `json:"date"`
-	GPU  string `json:"driver"`
-	Rows []row  `json:"rows"`
+	GPU  string `json:"driver,omitempty"`
+	// Device is the GPU's name, of the experiments with kernels.
+	Device string `json:"device,omitempty"`
+	Rows   []row  `json:"rows"`
 }
 
 func (r *report) record(name, what string, value float64, unit string) {
@@ -64,7 +66,11 @@ func (r *report) write(dir string) {
 	if err == nil {
 		err = os.MkdirAll(dir, 0o755)
 	}
-	path := filepath.Join(dir, r.Date+"-driver-"+r.GPU+".json")
+	name := "driver-" + r.GPU
+	if r.Device != "" {
+		name = "kernels-" + strings.ReplaceAll(r.Device, " ", "-")
+	}
+	path := filepath.Join(dir, r.Date+"-"+name+".json")
 	if err == nil {
 		err = os.WriteFile(path, append(text, '\n'), 0o644)
 	}
@@ -86,7 +92,7 @@ func TestCheck(t *testing.T) {
 		n = gputest.NewNode(t, 256)
 	}
 	r := &report{t: t, Date: time.Now().UTC().Format(time.DateOnly)}
-	driver(r, n)
+	ofDriver(r, n)
 	samePrograms(r, n, steps)
 	pauses(r, n, share)
 	overhead(r, n, launches)
@@ -111,8 +117,8 @@ func number(t *testing.T, line string, field int) float64 {
 	return x
 }
 
-// driver is A0: what the driver has.
-func driver(r *report, n *gputest.Node) {
+// ofDriver is A0: what the driver has.
+func ofDriver(r *report, n *gputest.Node) {
 	p := n.StartPlain(r.t)
 	defer p.Kill()
 	line := p.Do("driver")

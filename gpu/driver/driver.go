@@ -243,6 +243,27 @@ func (p *Process) Use(device int) (GPU, error) {
 	return g, err
 }
 
+// Split makes two GPUs of parts of a device, the first with so many of its multiprocessors or a few more. It takes CUDA 12.4.
+func (p *Process) Split(device, multiprocessors int) (parts [2]GPU, has [2]int, err error) {
+	answer, _, err := p.ask("split %d %d", device, multiprocessors)
+	if err != nil {
+		return parts, has, err
+	}
+	g := GPU{}
+	_, err = fmt.Sscan(answer, &g.Background, &g.Urgent, &has[0], &has[1])
+	if fields := strings.SplitN(answer, " ", 5); len(fields) == 5 {
+		g.Name = fields[4]
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range parts {
+		parts[i] = g
+		parts[i].Number = p.made["gpu"]
+		p.made["gpu"]++
+	}
+	return parts, has, err
+}
+
 // ShareHost makes the shared memory known to all GPUs that are used.
 func (p *Process) ShareHost() error {
 	if len(p.Host) == 0 {

@@ -12,6 +12,8 @@
 // stream is submitted and not waited for.
 //
 //	gpu DEVICE                    -> gpu LEAST GREATEST NAME: the range of priorities
+//	split DEVICE COUNT            -> split LEAST GREATEST FIRST SECOND NAME: two GPUs, parts of a device with so many multiprocessors,
+//	                                 the first with COUNT or a few more, by green contexts (CUDA 12.4)
 //	alloc G BYTES                 -> alloc ADDRESS
 //	host BYTES                    -> host: the first bytes of file descriptor 3 are memory that streams read and write
 //	stream G PRIORITY
@@ -82,6 +84,24 @@ enum { most_gpus = 16, most_arguments = 32 << 10, line_bytes = 2 * most_argument
 #define DECLARE(name, arguments) static CUresult(*name) arguments;
 FUNCTIONS(DECLARE)
 
+// These are of CUDA 12.4 and later. A resource is larger than what is known of it here.
+#define PARTS(F) \
+	F(cuDeviceGetDevResource, (CUdevice, void *, int)) \
+	F(cuDevSmResourceSplitByCount, (void *, unsigned *, const void *, void *, unsigned, unsigned)) \
+	F(cuDevResourceGenerateDesc, (void **, void *, unsigned)) \
+	F(cuGreenCtxCreate, (void **, void *, CUdevice, unsigned)) \
+	F(cuCtxFromGreenCtx, (CUcontext *, void *)) \
+	F(cuGreenCtxStreamCreate, (CUstream *, void *, unsigned, int))
+PARTS(DECLARE)
+union resource {
+	struct {
+		int type;
+		unsigned char unknown[92];
+		unsigned multiprocessors;
+	};
+	unsigned char bytes[256];
+};
+
 static void say(const char *format, ...) {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	va_list list;
@@ -109,6 +129,7 @@ static void fail(const char *call, CUresult code, const char *text) {
 struct gpu {
 	CUdevice device;
 	CUcontext context;
+	void *part;     // its green context, if it is a part of a device
 	CUstream first; // for questions about errors
 	CUdeviceptr host;
 };
@@ -172,7 +193,55 @@ static void *host_at(uint64_t offset, uint64_t bytes, const char *line) {
 	return host + offset;
 }
 
+static void make_stream(CUstream *s, size_t g, int priority) { // it does not wait for the default stream
+	use(g, "stream");
+	if (gpus[g].part)
+		MUST(cuGreenCtxStreamCreate, s, gpus[g].part, 1, priority);
+	else
+		MUST(cuStreamCreateWithPriority, s, 1, priority);
+}
+
 // --- commands
+
+// part makes a GPU of a part of a device.
+static void part(CUdevice device, union resource *r) {
+	void *description = NULL;
+	int least = 0, greatest = 0;
+	if (gpu_count == most_gpus)
+		bad("too many GPUs");
+	struct gpu *g = &gpus[gpu_count];
+	g->device = device;
+	MUST(cuDevResourceGenerateDesc, &description, r, 1);
+	MUST(cuGreenCtxCreate, &g->part, description, device, 1);
+	MUST(cuCtxFromGreenCtx, &g->context, g->part);
+	gpu_count++;
+	use(gpu_count - 1, "split");
+	MUST(cuCtxGetStreamPriorityRange, &least, &greatest);
+	make_stream(&g->first, gpu_count - 1, least);
+}
+
+static void split(int number, unsigned count) {
+	CUdevice device = 0;
+	CUcontext primary = NULL;
+	char name[256] = "";
+	int least = 0, greatest = 0;
+	unsigned groups = 1;
+	union resource all = {0}, first = {0}, second = {0};
+	if (!cuDeviceGetDevResource || !cuDevSmResourceSplitByCount || !cuDevResourceGenerateDesc || !cuGreenCtxCreate || !cuCtxFromGreenCtx || !cuGreenCtxStreamCreate)
+		fail("cuGreenCtxCreate", CUDA_ERROR_NOT_FOUND, "this driver has no green contexts: it takes CUDA 12.4");
+	MUST(cuDeviceGet, &device, number);
+	MUST(cuDevicePrimaryCtxRetain, &primary, device);
+	MUST(cuCtxSetCurrent, primary);
+	MUST(cuDeviceGetDevResource, device, &all, 1); // multiprocessors
+	MUST(cuDevSmResourceSplitByCount, &first, &groups, &all, &second, 0, count);
+	if (groups != 1 || !second.multiprocessors)
+		fail("cuDevSmResourceSplitByCount", CUDA_ERROR_INVALID_VALUE, "nothing is left for the second part");
+	part(device, &first);
+	part(device, &second);
+	MUST(cuCtxGetStreamPriorityRange, &least, &greatest);
+	MUST(cuDeviceGetName, name, sizeof name, device);
+	say("split %d %d %u %u %s\n", least, greatest, first.multiprocessors, second.multiprocessors, name);
+}
 
 static void make_gpu(int device) {
 	char name[256] = "";
@@ -185,7 +254,7 @@ static void make_gpu(int device) {
 	gpu_count++;
 	use(gpu_count - 1, "gpu");
 	MUST(cuCtxGetStreamPriorityRange, &least, &greatest);
-	MUST(cuStreamCreateWithPriority, &g->first, 1, least);
+	make_stream(&g->first, gpu_count - 1, least);
 	for (size_t i = 0; i + 1 < gpu_count; i++) { // copies work without it, by way of the host
 		int can = 0;
 		if (gpus[i].device == g->device)
@@ -296,6 +365,8 @@ static int make(char *line) {
 	int n;
 	if (sscanf(line, "gpu %d", &n) == 1)
 		make_gpu(n);
+	else if (sscanf(line, "split %d %lu", &n, &a) == 2)
+		split(n, (unsigned)a);
 	else if (sscanf(line, "alloc %lu %lu", &a, &b) == 2) {
 		CUdeviceptr p = 0;
 		use(a, line);
@@ -309,7 +380,7 @@ static int make(char *line) {
 		use(a, line);
 		GROW(streams, stream_count);
 		streams[stream_count].gpu = (int)a;
-		MUST(cuStreamCreateWithPriority, &streams[stream_count].s, 1, n); // it does not wait for the default stream
+		make_stream(&streams[stream_count].s, a, n);
 		stream_count++;
 	} else if (sscanf(line, "event %lu %lu", &a, &b) == 2) {
 		use(a, line);
@@ -384,6 +455,8 @@ int main(int argc, char **argv) {
 		fail("dlopen", CUDA_ERROR_NOT_FOUND, dlerror());
 #define FIND(name, arguments) if (!(*(void **)&name = dlsym(h, #name))) fail("dlsym", CUDA_ERROR_NOT_FOUND, #name " is not in this driver");
 	FUNCTIONS(FIND)
+#define TRY(name, arguments) *(void **)&name = dlsym(h, #name);
+	PARTS(TRY)
 	MUST(cuInit, 0);
 	pthread_t thread;
 	if (pthread_create(&thread, NULL, look, NULL))
