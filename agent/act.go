@@ -49,39 +49,114 @@ func (a *Agent) end(op *operation, err error) {
 // act does the operation's work. An agent that died at it may have left the processes
 // in any phase, and some may have ended since.
 func (a *Agent) act(ctx context.Context, r *agentpb.Record) error {
-	b := a.o.Open(a.dir(r.Operation.Pod))
-	defer b.Close()
+	o, dir := r.Operation, a.dir(r.Operation.Pod)
 	var pids, ours []int // ours: those that were not paused before
 	var gone []int
-	for _, pid := range r.Operation.Pids {
-		if _, err := b.Phase(int(pid)); errors.Is(err, gpu.ErrGone) || errors.Is(err, gpu.ErrNoPage) {
-			gone = append(gone, int(pid))
-			continue
+	err := a.with(dir, func(b checkpoint.Local) error {
+		for _, pid := range o.Pids {
+			if _, err := b.Phase(int(pid)); errors.Is(err, gpu.ErrGone) || errors.Is(err, gpu.ErrNoPage) {
+				gone = append(gone, int(pid))
+				continue
+			}
+			pids = append(pids, int(pid))
+			if !slices.Contains(r.Paused, pid) {
+				ours = append(ours, int(pid))
+			}
 		}
-		pids = append(pids, int(pid))
-		if !slices.Contains(r.Paused, pid) {
-			ours = append(ours, int(pid))
-		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	deadline := r.Operation.Deadline.AsTime()
-	if r.Operation.Action == agentpb.Action_ACTION_RESUME {
+	deadline := o.Deadline.AsTime()
+	if o.Action == agentpb.Action_ACTION_RESUME || o.Action == agentpb.Action_ACTION_RESTORE {
 		// It is ended even after its deadline, and without ranks that ended: others may run already.
 		left := time.Until(deadline)
-		if r.Operation.Attempts > 1 {
+		if o.Attempts > 1 {
 			left = max(left, wayBack)
 		}
-		return checkpoint.Resume(ctx, b, pids, left)
+		if o.Action == agentpb.Action_ACTION_RESTORE {
+			return a.restore(ctx, dir, pids, left)
+		}
+		return a.with(dir, func(b checkpoint.Local) error { return checkpoint.Resume(ctx, b, pids, left) })
 	}
-	why := "the deadline passed while no agent ran"
+	why := errors.New("the deadline passed while no agent ran")
 	if len(gone) > 0 {
-		why = fmt.Sprintf("processes %v have ended", gone)
+		why = fmt.Errorf("processes %v have ended", gone)
 	} else if time.Until(deadline) > 0 {
-		ctx, cancel := context.WithDeadline(ctx, deadline)
+		limited, cancel := context.WithDeadline(ctx, deadline)
 		defer cancel()
-		return checkpoint.Pause(ctx, b, pids, checkpoint.Options{Timeout: tryTimeout, Retries: math.MaxInt, Backoff: time.Second})
+		why = a.with(dir, func(b checkpoint.Local) error {
+			return checkpoint.Pause(limited, b, pids, checkpoint.Options{Timeout: tryTimeout, Retries: math.MaxInt, Backoff: time.Second})
+		})
+		if o.Action == agentpb.Action_ACTION_PAUSE {
+			return why // all are as before
+		}
+		if why == nil {
+			why = a.o.Images.Save(limited, dir, o.Id, pids)
+		}
+		if why == nil {
+			return nil
+		}
 	}
-	if err := checkpoint.Resume(ctx, b, ours, wayBack); err != nil {
-		return fmt.Errorf("%s, and not all others go on: %w", why, err)
+	return a.takeBack(ctx, r, pids, ours, why)
+}
+
+// with opens the processes of a folder for something. No other command changes them meanwhile.
+func (a *Agent) with(dir string, do func(checkpoint.Local) error) error {
+	b := a.o.Open(dir)
+	defer b.Close()
+	return do(b)
+}
+
+// restore writes back the memory of processes that is in images, and lets all go on.
+func (a *Agent) restore(ctx context.Context, dir string, pids []int, left time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	var paused []int // the others go on already, by an agent that died
+	err := a.with(dir, func(b checkpoint.Local) error {
+		for _, pid := range pids {
+			phase, err := b.Phase(pid)
+			if err != nil {
+				return fmt.Errorf("process %d: %w", pid, err)
+			}
+			if phase == checkpoint.Saved {
+				paused = append(paused, pid)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("%s; all others go on", why)
+	images, err := a.o.Images.Restore(ctx, dir, paused)
+	if err != nil {
+		return fmt.Errorf("%w; all stay paused", err)
+	}
+	if err := a.with(dir, func(b checkpoint.Local) error { return checkpoint.Resume(ctx, b, pids, left) }); err != nil {
+		return err
+	}
+	if err := a.o.Images.Drop(ctx, dir, images); err != nil {
+		a.o.Log.Warn("images that no process needs any longer cannot be deleted", "images", images, "error", err)
+	}
+	return nil
+}
+
+// takeBack lets all processes go on that ran before an operation that failed, with their memory.
+func (a *Agent) takeBack(ctx context.Context, r *agentpb.Record, pids, ours []int, why error) error {
+	if errors.Is(context.Cause(ctx), errStopped) {
+		return why // the next agent does, or ends it
+	}
+	dir := a.dir(r.Operation.Pod)
+	back, cancel := context.WithTimeout(a.ctx, wayBack)
+	defer cancel()
+	if r.Operation.Action == agentpb.Action_ACTION_CHECKPOINT {
+		if err := a.o.Images.TakeBack(back, dir, r.Operation.Id, pids); err != nil {
+			return fmt.Errorf("%w; and their memory is not on the host again, so all stay paused: %w", why, err)
+		}
+	}
+	if err := a.with(dir, func(b checkpoint.Local) error { return checkpoint.Resume(back, b, ours, wayBack) }); err != nil {
+		return fmt.Errorf("%w, and not all others go on: %w", why, err)
+	}
+	return fmt.Errorf("%w; all others go on", why)
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/muster-sched/muster/agent/agentpb"
 	"github.com/muster-sched/muster/checkpoint"
+	"github.com/muster-sched/muster/checkpoint/image"
 	"github.com/muster-sched/muster/gpu"
 )
 
@@ -48,6 +49,8 @@ type Options struct {
 	Log      *slog.Logger
 	// Open gives the processes of a folder; nil: those that run with gpu/shim.
 	Open func(dir string) checkpoint.Local
+	// Images keeps the memory of checkpointed processes; nil: the agent makes no checkpoints.
+	Images Images
 }
 
 // Agent runs operations. Its methods may be called at the same time.
@@ -193,8 +196,10 @@ func valid(r *agentpb.RunRequest) error {
 	switch {
 	case !validID.MatchString(r.Id):
 		return status.Errorf(codes.InvalidArgument, "id: expected 1 to 128 letters, digits and \". _ -\", a letter or digit first; found %q", r.Id)
-	case r.Action != agentpb.Action_ACTION_PAUSE && r.Action != agentpb.Action_ACTION_RESUME:
-		return status.Errorf(codes.InvalidArgument, "action: expected pause or resume; found %v", r.Action)
+	case r.Action < agentpb.Action_ACTION_PAUSE || r.Action > agentpb.Action_ACTION_RESTORE:
+		return status.Errorf(codes.InvalidArgument, "action: expected pause, resume, checkpoint or restore; found %v", r.Action)
+	case r.Action == agentpb.Action_ACTION_CHECKPOINT && image.CheckName(r.Id) != nil:
+		return status.Errorf(codes.InvalidArgument, "id: it is the name of the image: %v", image.CheckName(r.Id))
 	case r.Pod != "" && !validPod.MatchString(r.Pod):
 		return status.Errorf(codes.InvalidArgument, "pod: expected the UID of a pod; found %q", r.Pod)
 	case !r.Deadline.IsValid():
@@ -227,6 +232,9 @@ func (a *Agent) begin(r *agentpb.RunRequest) (*operation, error) {
 	}
 	if err := a.meant(r.Node); err != nil {
 		return nil, err
+	}
+	if a.o.Images == nil && (r.Action == agentpb.Action_ACTION_CHECKPOINT || r.Action == agentpb.Action_ACTION_RESTORE) {
+		return nil, status.Errorf(codes.FailedPrecondition, "the agent of node %q has no store of images: muster agent --image-store gives it one", a.o.Node)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

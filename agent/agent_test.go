@@ -35,10 +35,14 @@ type machine struct {
 	left   int
 	stuck  int // the process whose calls in flight never return; 0: none
 	full   bool
+	// images are those that are stored, by name, and moved the processes whose memory is in one and not on the host.
+	images map[string][]int
+	moved  map[int]bool
+	broken bool // a save fails when it has moved the first process
 }
 
 func newMachine(n int, phase checkpoint.Phase) *machine {
-	m := &machine{phases: map[int]checkpoint.Phase{}, kept: map[int]bool{}, disk: map[string]*agentpb.Record{}, left: 1 << 30}
+	m := &machine{phases: map[int]checkpoint.Phase{}, kept: map[int]bool{}, disk: map[string]*agentpb.Record{}, images: map[string][]int{}, moved: map[int]bool{}, left: 1 << 30}
 	for pid := 1; pid <= n; pid++ {
 		m.phases[pid], m.kept[pid] = phase, phase == checkpoint.Saved
 	}
@@ -89,6 +93,9 @@ func (m *machine) Step(ctx context.Context, pid int, to checkpoint.Phase) error 
 	if _, ok := m.phases[pid]; !ok {
 		return gpu.ErrGone
 	}
+	if m.moved[pid] {
+		return gpu.ErrNoData
+	}
 	m.phases[pid], m.kept[pid] = to, false
 	return nil
 }
@@ -103,6 +110,73 @@ func (m *machine) Keep(pid int) error {
 }
 
 func (m *machine) Close() {}
+
+// move takes the memory of a process off the host, or writes it back.
+func (m *machine) move(pid int, away bool) error {
+	err := m.enter()
+	defer m.mu.Unlock()
+	if err == nil && m.phases[pid] != checkpoint.Saved {
+		err = fmt.Errorf("process %d is %s", pid, m.phases[pid])
+	}
+	if err == nil {
+		m.moved[pid] = away
+	}
+	return err
+}
+
+func (m *machine) Save(_ context.Context, _, name string, pids []int) error {
+	err := m.enter()
+	if err == nil {
+		m.images[name] = pids
+	}
+	m.mu.Unlock()
+	for _, pid := range pids {
+		if err == nil {
+			err = m.move(pid, true)
+		}
+		if err == nil && m.broken {
+			err = errors.New("the disk is broken")
+		}
+	}
+	return err
+}
+
+func (m *machine) TakeBack(ctx context.Context, dir, name string, pids []int) error {
+	m.mu.Lock()
+	of := slices.DeleteFunc(slices.Clone(m.images[name]), func(pid int) bool { return !slices.Contains(pids, pid) || m.phases[pid] != checkpoint.Saved })
+	m.mu.Unlock()
+	for _, pid := range of {
+		if err := m.move(pid, false); err != nil {
+			return err
+		}
+	}
+	return m.Drop(ctx, dir, []string{name})
+}
+
+func (m *machine) Restore(_ context.Context, _ string, pids []int) (used []string, err error) {
+	for _, pid := range pids {
+		for name, of := range m.images {
+			if slices.Contains(of, pid) && m.moved[pid] {
+				if err := m.move(pid, false); err != nil {
+					return used, err
+				}
+				used = append(used, name)
+			}
+		}
+	}
+	return used, nil
+}
+
+func (m *machine) Drop(_ context.Context, _ string, names []string) error {
+	err := m.enter()
+	defer m.mu.Unlock()
+	for _, name := range names {
+		if err == nil && !slices.ContainsFunc(m.images[name], func(pid int) bool { return m.moved[pid] }) {
+			delete(m.images, name)
+		}
+	}
+	return err
+}
 
 func (m *machine) put(r *agentpb.Record) error {
 	err := m.enter()
@@ -139,7 +213,7 @@ func (m *machine) leasesEnd() {
 // agent starts an agent on the machine.
 func (m *machine) agent(t *testing.T) *Agent {
 	t.Helper()
-	a, err := open(Options{Node: "n", GPUDir: "none", Log: slog.New(slog.DiscardHandler), Open: func(string) checkpoint.Local { return m }}, m)
+	a, err := open(Options{Node: "n", GPUDir: "none", Log: slog.New(slog.DiscardHandler), Open: func(string) checkpoint.Local { return m }, Images: m}, m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,26 +232,44 @@ func (m *machine) is(phase checkpoint.Phase) bool {
 	return true
 }
 
+// elsewhere is of how many processes the memory is not on the host.
+func (m *machine) elsewhere() (n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, away := range m.moved {
+		if away {
+			n++
+		}
+	}
+	return n
+}
+
 func request(id string, action agentpb.Action, pids ...int32) *agentpb.RunRequest {
 	return &agentpb.RunRequest{Id: id, Action: action, Pids: pids, Deadline: timestamppb.New(time.Now().Add(time.Hour))}
 }
 
 const (
-	actPause  = agentpb.Action_ACTION_PAUSE
-	actResume = agentpb.Action_ACTION_RESUME
+	actPause      = agentpb.Action_ACTION_PAUSE
+	actResume     = agentpb.Action_ACTION_RESUME
+	actCheckpoint = agentpb.Action_ACTION_CHECKPOINT
+	actRestore    = agentpb.Action_ACTION_RESTORE
 )
 
 // An agent that dies before any of its acts, on the processes or on its records, is
 // followed by one that ends the operation. Whoever repeats the call sees how it ended.
 func TestDeathAtAnyInstant(t *testing.T) {
-	for _, action := range []agentpb.Action{actPause, actResume} {
+	for _, action := range []agentpb.Action{actPause, actResume, actCheckpoint, actRestore} {
 		from, to := checkpoint.Running, checkpoint.Saved
-		if action == actResume {
+		if action == actResume || action == actRestore {
 			from, to = to, from
 		}
+		of := map[agentpb.Action]int{actCheckpoint: 1} // images that a process has afterwards
 		begun := 0
 		for calls := 0; ; calls++ {
 			m := newMachine(3, from)
+			if action == actRestore {
+				m.images["before"], m.moved = []int{1, 2, 3}, map[int]bool{1: true, 2: true, 3: true}
+			}
 			m.left = calls
 			first := m.agent(t)
 			r := request("a", action, 1, 2, 3)
@@ -186,7 +278,7 @@ func TestDeathAtAnyInstant(t *testing.T) {
 			first.Close()
 			m.left = 1 << 30
 			again, err2 := m.agent(t).Run(t.Context(), r)
-			if err2 != nil || again.State != agentpb.State_STATE_SUCCEEDED || !m.is(to) {
+			if err2 != nil || again.State != agentpb.State_STATE_SUCCEEDED || !m.is(to) || m.elsewhere() != 3*of[action] {
 				t.Errorf("%s: death after %d calls (%v): the call again: %v %v; processes %v, kept %v", name(action), calls, err, again, err2, m.phases, m.kept)
 			}
 			if again.GetAttempts() == 2 {
@@ -198,6 +290,46 @@ func TestDeathAtAnyInstant(t *testing.T) {
 		}
 		if begun < 5 {
 			t.Errorf("%s: %d deaths while the operation was at work: the test does not reach what it is for", name(action), begun)
+		}
+	}
+}
+
+// A checkpoint that fails, or whose deadline passes while no agent runs, leaves all as before: with their memory, and those running that ran.
+func TestCheckpointTakenBack(t *testing.T) {
+	for calls := 1; ; calls++ {
+		m := newMachine(3, checkpoint.Running)
+		m.phases[3], m.kept[3] = checkpoint.Saved, true
+		m.left = calls
+		first := m.agent(t)
+		first.Run(t.Context(), request("a", actCheckpoint, 1, 2, 3))
+		first.Close()
+		lived := m.left >= 0
+		m.left = 1 << 30
+		record := m.disk["a"]
+		if lived || record.Operation.State != agentpb.State_STATE_ACTING {
+			break
+		}
+		record.Operation.Deadline = timestamppb.New(time.Now().Add(-time.Second))
+		second := m.agent(t)
+		op, err := second.wait(t.Context(), second.operations["a"])
+		if err != nil || op.State != agentpb.State_STATE_FAILED || m.elsewhere() != 0 || len(m.images) != 0 ||
+			m.phases[1] != checkpoint.Running || m.phases[2] != checkpoint.Running || m.phases[3] != checkpoint.Saved || !m.kept[3] {
+			t.Errorf("death after %d calls: %v %v: %v, kept %v, moved %v, images %v", calls, op, err, m.phases, m.kept, m.moved, m.images)
+		}
+	}
+	m := newMachine(2, checkpoint.Running)
+	m.broken = true
+	op, err := m.agent(t).Run(t.Context(), request("a", actCheckpoint))
+	if status.Code(err) != codes.NotFound { // the folder has no pages: the processes are named
+		t.Errorf("%v %v", op, err)
+	}
+	op, err = m.agent(t).Run(t.Context(), request("b", actCheckpoint, 1, 2))
+	if err != nil || op.State != agentpb.State_STATE_FAILED || op.Message != "the disk is broken; all others go on" || !m.is(checkpoint.Running) || m.elsewhere() != 0 || len(m.images) != 0 {
+		t.Errorf("%v %v: %v, moved %v, images %v", op, err, m.phases, m.moved, m.images)
+	}
+	for id, a := range map[string]*Agent{"0123456789abcdef": m.agent(t), "b": {o: Options{Node: "n"}}} {
+		if _, err := a.Run(t.Context(), request(id, actCheckpoint, 1)); err == nil || !strings.Contains(err.Error(), map[string]string{"b": "no store of images"}[id]) {
+			t.Errorf("%s: %v", id, err)
 		}
 	}
 }

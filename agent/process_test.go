@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/muster-sched/muster/agent/agentpb"
+	"github.com/muster-sched/muster/checkpoint/image"
 	"github.com/muster-sched/muster/gpu/gputest"
 )
 
@@ -42,7 +43,10 @@ func certificates(dir string) (agent, client TLS) {
 }
 
 func serveIn(dir string) error {
-	a, err := Open(Options{Node: "n", StateDir: filepath.Join(dir, "state"), GPUDir: filepath.Join(dir, "gpu"), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	images := Store(func(ctx context.Context) (*image.Images, error) {
+		return image.Open(ctx, image.Dir(filepath.Join(dir, "images")), nil, true)
+	})
+	a, err := Open(Options{Node: "n", StateDir: filepath.Join(dir, "state"), GPUDir: filepath.Join(dir, "gpu"), Images: images, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		return err
 	}
@@ -93,7 +97,7 @@ func (s started) kill() {
 	s.Close()
 }
 
-// An agent is killed at random instants while it pauses and resumes two real programs.
+// An agent is killed at random instants while it pauses, resumes, checkpoints and restores two real programs.
 // The next one ends what it began, for both programs, and no byte of their memory changes.
 func TestKilledAgent(t *testing.T) {
 	dir := t.TempDir()
@@ -105,7 +109,7 @@ func TestKilledAgent(t *testing.T) {
 	if err := os.MkdirAll(n.Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	const size = 24 << 20
+	const size = 6 << 20
 	programs := []*gputest.Program{n.Start(t), n.Start(t)}
 	var sums []string
 	for _, p := range programs {
@@ -114,13 +118,16 @@ func TestKilledAgent(t *testing.T) {
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	rounds, second := 8, 0
+	if testing.Short() {
+		rounds = 3
+	}
 	for round := range rounds {
-		for _, action := range []agentpb.Action{actPause, actResume} {
+		for _, action := range []agentpb.Action{actPause, actResume, actCheckpoint, actRestore} {
 			r := request(fmt.Sprintf("%s-%d", name(action), round), action)
 			r.Pod = "pod-1"
 			first := start(t, dir)
 			go first.Run(context.Background(), r)
-			time.Sleep(time.Duration(random.IntN(40)) * time.Millisecond) // any instant will do
+			time.Sleep(time.Duration(random.IntN(40+60*int(action/actCheckpoint))) * time.Millisecond) // any instant will do
 			first.kill()
 			next := start(t, dir)
 			op, err := next.Run(t.Context(), r)
@@ -131,8 +138,11 @@ func TestKilledAgent(t *testing.T) {
 				second++
 			}
 			want := agentpb.Phase_PHASE_SAVED
-			if action == actResume {
+			if action == actResume || action == actRestore {
 				want = agentpb.Phase_PHASE_RUNNING
+			}
+			if data, err := filepath.Glob(filepath.Join(n.Dir, "*.data")); err != nil || len(data) != map[agentpb.Action]int{actPause: 2}[action] {
+				t.Fatalf("after %s the host has %v, %v", r.Id, data, err)
 			}
 			s, err := next.Status(t.Context(), &agentpb.StatusRequest{})
 			if err != nil || len(s.Processes) != 2 || s.Processes[0].Phase != want || s.Processes[1].Phase != want || s.Processes[0].Pod != "pod-1" || s.Node != "n" {
@@ -146,7 +156,7 @@ func TestKilledAgent(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d of %d operations needed a second agent", second, 2*rounds)
+	t.Logf("%d of %d operations needed a second agent", second, 4*rounds)
 }
 
 // Only clients with a certificate of the authority, and of a name that the agent obeys, are let in.

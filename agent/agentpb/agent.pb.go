@@ -33,6 +33,14 @@ const (
 	Action_ACTION_PAUSE Action = 1
 	// All processes go on, or all stay paused.
 	Action_ACTION_RESUME Action = 2
+	// All processes are paused, if they run, and their memory is stored as an image
+	// whose name is the operation's ID, and removed from the host: they stay paused. If
+	// that fails, all are as before. FAILED_PRECONDITION if the agent has no store.
+	Action_ACTION_CHECKPOINT Action = 3
+	// The memory of the processes is written back from the images of their pauses,
+	// where it is not on the host, and all go on; or all stay paused. The images are
+	// deleted then. FAILED_PRECONDITION as before.
+	Action_ACTION_RESTORE Action = 4
 )
 
 // Enum value maps for Action.
@@ -41,11 +49,15 @@ var (
 		0: "ACTION_UNSPECIFIED",
 		1: "ACTION_PAUSE",
 		2: "ACTION_RESUME",
+		3: "ACTION_CHECKPOINT",
+		4: "ACTION_RESTORE",
 	}
 	Action_value = map[string]int32{
 		"ACTION_UNSPECIFIED": 0,
 		"ACTION_PAUSE":       1,
 		"ACTION_RESUME":      2,
+		"ACTION_CHECKPOINT":  3,
+		"ACTION_RESTORE":     4,
 	}
 )
 
@@ -959,11 +971,13 @@ const file_agent_proto_rawDesc = "" +
 	"\x06Record\x125\n" +
 	"\arequest\x18\x01 \x01(\v2\x1b.muster.agent.v1.RunRequestR\arequest\x128\n" +
 	"\toperation\x18\x02 \x01(\v2\x1a.muster.agent.v1.OperationR\toperation\x12\x16\n" +
-	"\x06paused\x18\x03 \x03(\x05R\x06paused*E\n" +
+	"\x06paused\x18\x03 \x03(\x05R\x06paused*p\n" +
 	"\x06Action\x12\x16\n" +
 	"\x12ACTION_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fACTION_PAUSE\x10\x01\x12\x11\n" +
-	"\rACTION_RESUME\x10\x02*W\n" +
+	"\rACTION_RESUME\x10\x02\x12\x15\n" +
+	"\x11ACTION_CHECKPOINT\x10\x03\x12\x12\n" +
+	"\x0eACTION_RESTORE\x10\x04*W\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSTATE_ACTING\x10\x01\x12\x13\n" +

@@ -23,6 +23,7 @@ import (
 	"github.com/muster-sched/muster/agent"
 	"github.com/muster-sched/muster/agent/agentpb"
 	"github.com/muster-sched/muster/checkpoint"
+	"github.com/muster-sched/muster/checkpoint/image"
 	"github.com/muster-sched/muster/internal/table"
 )
 
@@ -32,16 +33,19 @@ func newAgent() *cobra.Command {
 		listen  string
 		files   agent.TLS
 		clients []string
+		images  storeFlags
 	)
 	c := &cobra.Command{
 		Use:   "agent",
 		Short: "Run the agent of a node, which pauses GPU processes on request",
-		Long: `Agent waits for requests to pause and resume the GPU processes of this node, from
-muster pause --agent and muster resume --agent. It writes each operation to a file
+		Long: `Agent waits for requests to pause and resume the GPU processes of this node, and to
+store their memory as images and restore it, from muster pause, resume, checkpoint
+and restore with --agent. It writes each operation to a file
 before it begins, and goes on with it after a crash. Clients and agent know each
 other by certificates (mutual TLS), which it reads again at each connection.`,
 		Example: `  muster agent certificates --out certs --host node-1 --host 10.0.0.1
   muster agent --tls-cert certs/agent.crt --tls-key certs/agent.key --tls-ca certs/ca.crt
+  muster agent --image-store /data/images --image-key image.key --tls-cert certs/agent.crt --tls-key certs/agent.key --tls-ca certs/ca.crt
   muster pause --agent node-1:9440 --tls-cert certs/client.crt --tls-key certs/client.key --tls-ca certs/ca.crt`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -55,6 +59,16 @@ other by certificates (mutual TLS), which it reads again at each connection.`,
 				o.Node, _ = os.Hostname()
 			}
 			o.Log = slog.New(slog.NewJSONHandler(c.ErrOrStderr(), nil))
+			if images.store == "" && images.key != "" {
+				return badUsage(c, "--image-key: expected --image-store with it")
+			}
+			if images.store != "" {
+				store := func(ctx context.Context) (*image.Images, error) { return images.openAs(ctx, "image-", true) }
+				if _, err := store(c.Context()); err != nil {
+					return err
+				}
+				o.Images = agent.Store(store)
+			}
 			l, err := net.Listen("tcp", listen)
 			if err != nil {
 				return badUsage(c, "--listen: %v", err)
@@ -74,6 +88,8 @@ other by certificates (mutual TLS), which it reads again at each connection.`,
 	c.Flags().StringVar(&o.Node, "node-name", "", "the node's name; the host's if empty")
 	c.Flags().StringVar(&o.StateDir, "state-dir", "/var/lib/muster/agent", "the folder of the operations' records, kept between starts")
 	c.Flags().StringSliceVar(&clients, "client", []string{"muster"}, "the names of the clients that may connect: the common name or a DNS name of their certificates")
+	c.Flags().StringVar(&images.store, "image-store", "", "where checkpointed processes have their memory: a `FOLDER`, or s3://BUCKET/PREFIX; without it no checkpoints are made")
+	c.Flags().StringVar(&images.key, "image-key", "", "the `FILE` of the key of encrypted images: 64 hexadecimal digits")
 	dirFlag(c, &o.GPUDir)
 	tlsFlags(c, &files)
 	c.AddCommand(newAgentCertificates())
@@ -219,7 +235,7 @@ func (r *remote) do(c *cobra.Command, action agentpb.Action, pids []int, timeout
 	limited, cancel := context.WithTimeout(ctx, timeout+unreached)
 	defer cancel()
 	op, err := client.Do(limited, request, unreached)
-	if ctx.Err() != nil && action == agentpb.Action_ACTION_PAUSE {
+	if ctx.Err() != nil && (action == agentpb.Action_ACTION_PAUSE || action == agentpb.Action_ACTION_CHECKPOINT) {
 		op, err = r.giveUp(ctx, client, id)
 	}
 	if err != nil {

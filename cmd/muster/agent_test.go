@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/muster-sched/muster/agent"
+	"github.com/muster-sched/muster/checkpoint/image"
 	"github.com/muster-sched/muster/gpu/gputest"
 	"github.com/muster-sched/muster/internal/fakeapi"
 )
@@ -37,7 +38,9 @@ func TestPauseAtAgent(t *testing.T) {
 		return out.String() + problem.String()
 	}
 	muster(0, "agent certificates --out "+certs+" --host 127.0.0.1")
-	a, err := agent.Open(agent.Options{Node: "n1", StateDir: t.TempDir(), GPUDir: root, Log: slog.New(slog.DiscardHandler)})
+	store := t.TempDir()
+	images := agent.Store(func(ctx context.Context) (*image.Images, error) { return image.Open(ctx, image.Dir(store), nil, true) })
+	a, err := agent.Open(agent.Options{Node: "n1", StateDir: t.TempDir(), GPUDir: root, Images: images, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,6 +81,16 @@ func TestPauseAtAgent(t *testing.T) {
 		{2, "agent", "--tls-cert: expected a file"},
 		{2, "agent --tls-cert " + file("client.crt") + " --tls-key " + file("agent.key") + " --tls-ca " + file("ca.crt"), "private key does not match"},
 		{2, "agent certificates", "expected --out and at least one --host"},
+		{2, "agent --image-key k --tls-cert " + file("agent.crt") + " --tls-key " + file("agent.key") + " --tls-ca " + file("ca.crt"), "--image-key: expected --image-store with it"},
+		{2, "agent --image-store none --image-key none --tls-cert " + file("agent.crt") + " --tls-key " + file("agent.key") + " --tls-ca " + file("ca.crt"), "--image-key: stat none"},
+		{1, "checkpoint --pod uid-1" + at, "has no process with a GPU that can be paused"},
+		{2, "checkpoint --store x --pod uid-1" + at, "--store: it is for this machine: an agent has its own"},
+		{2, "restore --pod uid-1 --id 0123456789abcdef --timeout 0s" + at, "--timeout: expected more than 0"},
+		{2, "checkpoint --pod uid-1 --id 0123456789abcdef" + at, "id: it is the name of the image"},
+		{2, "checkpoint --job j --agent x:1" + at, "expected the processes of one pod"},
+		{2, "checkpoint", "expected a PID"},
+		{1, "checkpoint 1 --store x --gpu-dir " + root, "process 1: "},
+		{1, "restore 1", "process 1: "},
 	} {
 		if got := muster(c.code, c.line); !strings.Contains(got, c.want) || strings.Count(got, "\n") != 1 {
 			t.Errorf("muster %s: %s; expected %q", c.line, got, c.want)
@@ -99,8 +112,61 @@ func TestPauseAtAgent(t *testing.T) {
 	if got := muster(0, "resume --pod uid-1"+at); !strings.Contains(got, row+"Running") {
 		t.Error(got)
 	}
+	if got := muster(0, "checkpoint --pod uid-1 --id kept"+at+" --timeout 1m"); !strings.Contains(got, row+"Saved") {
+		t.Error(got)
+	}
+	if got := muster(1, "resume --pod uid-1"+at); !strings.Contains(got, "its saved memory is not there") {
+		t.Error(got)
+	}
+	if got := muster(0, "image list --store "+store); !strings.Contains(got, "kept") {
+		t.Error(got)
+	}
+	if got := muster(0, "restore --pod uid-1"+at); !strings.Contains(got, row+"Running") {
+		t.Error(got)
+	}
+	if got := muster(0, "image list --store "+store); strings.Contains(got, "kept") {
+		t.Error(got)
+	}
 	if got := p.Do("sum 0 %d", 8<<20); got != sum {
 		t.Errorf("%s before, %s after", sum, got)
+	}
+}
+
+// A user checkpoints two processes of this machine and continues them; what cannot be stored leaves them running.
+func TestCheckpointHere(t *testing.T) {
+	n := gputest.NewNode(t, 64)
+	var programs []*gputest.Program
+	var sums []string
+	pids := ""
+	for range 2 {
+		p := n.Start(t)
+		p.Do("alloc %d", 4<<20)
+		programs, sums, pids = append(programs, p), append(sums, p.Do("sum 0 %d", 4<<20)), pids+" "+strconv.Itoa(p.PID)
+	}
+	store, here := filepath.Join(t.TempDir(), "images"), " --gpu-dir "+n.Dir
+	muster := func(code int, line, want string) {
+		t.Helper()
+		var out, problem strings.Builder
+		if got := run(strings.Fields(line), strings.NewReader(""), &out, &problem); got != code || !strings.Contains(out.String()+problem.String(), want) {
+			t.Fatalf("muster %s: exit code %d; expected %d and %q\n%s%s", line, got, code, want, out.String(), problem.String())
+		}
+	}
+	muster(0, "checkpoint"+pids+" --name llama --store "+store+here, ".llama: 8 MiB")
+	muster(0, "pause --list"+here, "Saved")
+	muster(1, "resume"+pids+here, "its saved memory is not there")
+	muster(2, "restore"+pids+" --store "+store+"x"+here, "--store: ")
+	// One of the two cannot have the image's name alone, and the other one still has its memory there.
+	muster(1, "checkpoint "+strconv.Itoa(programs[0].PID)+" --name llama --store "+store+here, "all processes are as before")
+	muster(0, "restore"+pids+" --store "+store+here, "Running")
+	// A name that another image has: nothing is stored, and all run.
+	one := " " + strconv.Itoa(programs[0].PID)
+	muster(0, "checkpoint"+one+" --name llama --store "+store+here, ".llama: 4 MiB")
+	muster(1, "checkpoint "+strconv.Itoa(programs[1].PID)+" --name llama --store "+store+here, "all processes are as before")
+	muster(0, "restore"+one+" --store "+store+here, "Running")
+	for i, p := range programs {
+		if got := p.Do("sum 0 %d", 4<<20); got != sums[i] {
+			t.Errorf("program %d: %s before, %s after", i, sums[i], got)
+		}
 	}
 }
 

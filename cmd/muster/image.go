@@ -56,41 +56,46 @@ func (f *storeFlags) open(c *cobra.Command, create bool) (*image.Images, error) 
 	if f.store == "" {
 		return nil, badUsage(c, "--store: expected a folder, or s3://BUCKET/PREFIX; found none")
 	}
+	return f.openAs(c.Context(), "", create)
+}
+
+// openAs is open for flags whose names have a prefix.
+func (f *storeFlags) openAs(ctx context.Context, prefix string, create bool) (*image.Images, error) {
 	var key *image.Key
 	if f.key != "" {
 		info, err := os.Stat(f.key)
 		if err != nil {
-			return nil, &usageError{"--key: " + err.Error()}
+			return nil, &usageError{"--" + prefix + "key: " + err.Error()}
 		}
 		if info.Mode().Perm()&0o007 != 0 {
-			return nil, &usageError{fmt.Sprintf("--key: %s: expected a file that others cannot read; found mode %04o: chmod 600 it", f.key, info.Mode().Perm())}
+			return nil, &usageError{fmt.Sprintf("--%skey: %s: expected a file that others cannot read; found mode %04o: chmod 600 it", prefix, f.key, info.Mode().Perm())}
 		}
 		text, err := os.ReadFile(f.key)
 		if err == nil {
 			key, err = image.ParseKey(text)
 		}
 		if err != nil {
-			return nil, &usageError{fmt.Sprintf("--key: %s: %v", f.key, err)}
+			return nil, &usageError{fmt.Sprintf("--%skey: %s: %v", prefix, f.key, err)}
 		}
 	}
 	var store image.Store = image.Dir(f.store)
 	if strings.HasPrefix(f.store, "s3://") {
 		bucket, err := image.OpenS3(f.store)
 		if err != nil {
-			return nil, &usageError{"--store: " + err.Error()}
+			return nil, &usageError{"--" + prefix + "store: " + err.Error()}
 		}
 		store = bucket
 	}
-	images, err := image.Open(c.Context(), store, key, create)
+	images, err := image.Open(ctx, store, key, create)
 	switch {
 	case errors.Is(err, image.ErrKey) && key == nil:
-		return nil, &usageError{f.store + ": its images are encrypted: expected --key"}
+		return nil, &usageError{f.store + ": its images are encrypted: expected --" + prefix + "key"}
 	case errors.Is(err, image.ErrKey):
 		return nil, &usageError{f.store + ": its images have another key than " + f.key + ", or none"}
 	case errors.Is(err, image.ErrNoStore):
-		return nil, &usageError{"--store: " + f.store + ": " + err.Error()}
+		return nil, &usageError{"--" + prefix + "store: " + f.store + ": " + err.Error()}
 	case err != nil:
-		return nil, fmt.Errorf("--store: %w", err)
+		return nil, fmt.Errorf("--%sstore: %w", prefix, err)
 	}
 	return images, nil
 }
@@ -203,16 +208,7 @@ removed. muster image restore writes it back; until then muster resume refuses.`
 			if err != nil {
 				return pauseError(dir, interrupted(ctx, err))
 			}
-			if at.asJSON {
-				return json.NewEncoder(c.OutOrStdout()).Encode(saved)
-			}
-			moved := ""
-			if move {
-				moved = "; the memory on the host is free"
-			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "image %s: %s, of which %s are new in the store%s\nin %v\n",
-				saved.Entry, mebibytes(saved.Bytes), mebibytes(saved.Written), moved, time.Since(began).Round(time.Millisecond))
-			return err
+			return writeSaved(c, saved, move, time.Since(began), at.asJSON)
 		},
 	}
 	at.register(c)
@@ -220,6 +216,19 @@ removed. muster image restore writes it back; until then muster resume refuses.`
 	c.Flags().StringVar(&name, "name", "", "a `NAME` for the image, which no other one has; it has an ID in any case")
 	c.Flags().BoolVar(&move, "move", false, "remove the memory on the host when the image was verified")
 	return c
+}
+
+func writeSaved(c *cobra.Command, saved image.Saved, moved bool, took time.Duration, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(c.OutOrStdout()).Encode(saved)
+	}
+	free := ""
+	if moved {
+		free = "; the memory on the host is free"
+	}
+	_, err := fmt.Fprintf(c.OutOrStdout(), "image %s: %s, of which %s are new in the store%s\nin %v\n",
+		saved.Entry, mebibytes(saved.Bytes), mebibytes(saved.Written), free, took.Round(time.Millisecond))
+	return err
 }
 
 // interrupted says so of an error that an interrupt made.

@@ -113,7 +113,8 @@ func (a *agents) act(ctx context.Context, op *operation, p *pod) {
 		State: agentpb.State_STATE_SUCCEEDED, Began: timestamppb.Now(), Attempts: 1,
 	}
 	takes, fails := PauseTakes, PauseFails
-	if op.request.Action == agentpb.Action_ACTION_RESUME {
+	frees := op.request.Action == agentpb.Action_ACTION_PAUSE || op.request.Action == agentpb.Action_ACTION_CHECKPOINT
+	if !frees {
 		takes, fails = ResumeTakes, ResumeFails
 	}
 	notes := a.notes(ctx, p)
@@ -126,7 +127,7 @@ func (a *agents) act(ctx context.Context, op *operation, p *pod) {
 			result.State, result.Message = agentpb.State_STATE_FAILED, "its processes have ended"
 		case notes[fails] != "":
 			result.State, result.Message = agentpb.State_STATE_FAILED, notes[fails]
-		case op.request.Action == agentpb.Action_ACTION_PAUSE:
+		case frees:
 			a.process(p).move(checkpoint.Saved, 0)
 		default:
 			a.process(p).move(checkpoint.Running, 0)

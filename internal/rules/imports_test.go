@@ -120,7 +120,7 @@ var mayImport = map[string][]string{
 
 	"checkpoint/image":   {}, // it reads and writes files of the shim's, and asks no process
 	"checkpoint/offload": {"checkpoint", "checkpoint/image", "gpu"},
-	"agent":              {"agent/agentpb", "checkpoint", "checkpoint/pause", "gpu"},
+	"agent":              {"agent/agentpb", "checkpoint", "checkpoint/image", "checkpoint/offload", "checkpoint/pause", "gpu"},
 	"agent/agentpb":      {},
 
 	// Which kernel runs on which of several unlike GPUs. The planner computes, and nothing else.

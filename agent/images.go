@@ -1,0 +1,74 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/muster-sched/muster/checkpoint"
+	"github.com/muster-sched/muster/checkpoint/image"
+	"github.com/muster-sched/muster/checkpoint/offload"
+)
+
+// Images keeps the memory of paused processes of a folder elsewhere. What an agent that died
+// has begun, the same call again ends.
+type Images interface {
+	// Save stores the memory of paused processes as the image of a name, and removes it from the host.
+	Save(ctx context.Context, dir, name string, pids []int) error
+	// TakeBack writes the memory of processes back that the image of a name has, and deletes the
+	// image. If there is none, it does nothing.
+	TakeBack(ctx context.Context, dir, name string, pids []int) error
+	// Restore writes the memory of paused processes back that is not on the host, and returns the
+	// images that had it.
+	Restore(ctx context.Context, dir string, pids []int) (images []string, err error)
+	// Drop deletes images, but those that a paused process needs.
+	Drop(ctx context.Context, dir string, images []string) error
+}
+
+// Store is images in a folder or a bucket. Its function opens it, and makes it if it is not
+// there.
+type Store func(ctx context.Context) (*image.Images, error)
+
+func (s Store) with(ctx context.Context, dir string, do func(*checkpoint.Shim, *image.Images) error) error {
+	images, err := s(ctx)
+	if err != nil {
+		return err
+	}
+	shim := &checkpoint.Shim{Dir: dir, Lease: lease}
+	defer shim.Close()
+	return do(shim, images)
+}
+
+func quiet(string, int64) {}
+
+// Save is that of [Images].
+func (s Store) Save(ctx context.Context, dir, name string, pids []int) error {
+	return s.with(ctx, dir, func(shim *checkpoint.Shim, images *image.Images) error {
+		_, err := offload.Save(ctx, shim, images, offload.Job{Name: name, PIDs: pids, Move: true, Step: quiet})
+		return err
+	})
+}
+
+// TakeBack is that of [Images].
+func (s Store) TakeBack(ctx context.Context, dir, name string, pids []int) error {
+	return s.with(ctx, dir, func(shim *checkpoint.Shim, images *image.Images) error {
+		return offload.TakeBack(ctx, shim, images, name, pids)
+	})
+}
+
+// Restore is that of [Images].
+func (s Store) Restore(ctx context.Context, dir string, pids []int) (used []string, err error) {
+	err = s.with(ctx, dir, func(shim *checkpoint.Shim, images *image.Images) error {
+		entries, err := offload.Back(ctx, shim, images, pids, quiet)
+		for _, e := range entries {
+			used = append(used, e.ID)
+		}
+		return err
+	})
+	return used, err
+}
+
+// Drop is that of [Images].
+func (s Store) Drop(ctx context.Context, dir string, ids []string) error {
+	return s.with(ctx, dir, func(_ *checkpoint.Shim, images *image.Images) error {
+		return offload.Drop(ctx, dir, images, ids)
+	})
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-sched/muster/agent"
+	"github.com/muster-sched/muster/agent/agentpb"
+	"github.com/muster-sched/muster/checkpoint"
+	"github.com/muster-sched/muster/checkpoint/image"
+	"github.com/muster-sched/muster/checkpoint/offload"
+	"github.com/muster-sched/muster/core"
+)
+
+// The flags that are for this machine alone: an agent has a store of its own.
+var ofThisMachine = []string{"store", "key", "name", "gpu-dir", "retries"}
+
+// atAgent finds the one agent that the arguments or flags name, and returns the processes; false: this machine is meant.
+func (r *remote) atAgent(c *cobra.Command, args []string) (pids []int, at bool, err error) {
+	args, err = r.find(c, false, args)
+	if err != nil {
+		return nil, false, err
+	}
+	if pids, err = processes(c, args, r.used()); err != nil || !r.used() {
+		return pids, false, err
+	}
+	if len(r.addresses) > 1 || len(r.pods) > 1 {
+		return nil, true, badUsage(c, "expected the processes of one pod: muster pause pauses those of several as one")
+	}
+	for _, flag := range ofThisMachine {
+		if c.Flags().Changed(flag) {
+			return nil, true, badUsage(c, "--%s: it is for this machine: an agent has its own (muster agent --image-store)", flag)
+		}
+	}
+	return pids, true, nil
+}
+
+func newCheckpoint() *cobra.Command {
+	var (
+		dir, name string
+		timeout   = 10 * core.Second
+		retries   = 3
+		of        storeFlags
+		at        remote
+	)
+	c := &cobra.Command{
+		Use:   "checkpoint {PID... --store STORE | JOB | --agent HOST:PORT}",
+		Short: "Pause processes that use a GPU, and store its memory elsewhere",
+		Long: `Checkpoint pauses processes as muster pause does, and moves the GPU memory that was
+copied to the host to an image in a folder or a bucket, as muster image save --move
+does: the memory of GPU and host is free. The processes stay, and muster restore
+continues them. If anything fails, all are as before.
+
+With --agent the agent of another node does it, with its own store (muster agent
+--image-store), to all processes of the pod or to those named; --timeout then bounds
+all of it. The operation's --id is the name of the image. JOB is a job of one pod of the
+Kubernetes cluster, or the pod.`,
+		Example: `  muster checkpoint 4711 4712 --store /data/images
+  muster checkpoint 4711 --store s3://images/alice --key image.key --name llama
+  muster checkpoint train-7b -n team-a --timeout 5m --tls-cert client.crt --tls-key client.key --tls-ca ca.crt
+  muster checkpoint --agent node-1:9440 --pod 5d1f… --timeout 5m --tls-cert client.crt --tls-key client.key --tls-ca ca.crt`,
+		RunE: func(c *cobra.Command, args []string) error {
+			pids, remote, err := at.atAgent(c, args)
+			if err != nil {
+				return err
+			}
+			if timeout <= 0 || !remote && time.Duration(timeout) > pauseLease/2 {
+				return badUsage(c, "--timeout: expected more than 0 and at most %v; found %v", pauseLease/2, time.Duration(timeout))
+			}
+			if retries < 0 {
+				return badUsage(c, "--retries: expected 0 or more; found %d", retries)
+			}
+			if remote {
+				return at.do(c, agentpb.Action_ACTION_CHECKPOINT, pids, time.Duration(timeout), 0, of.asJSON)
+			}
+			if name == "" {
+				name = agent.NewID()
+			}
+			if err := image.CheckName(name); err != nil {
+				return badUsage(c, "--name: %v", err)
+			}
+			if err := areThere(dir, pids); err != nil {
+				return err
+			}
+			images, err := of.open(c, true)
+			if err != nil {
+				return err
+			}
+			ctx, stop := interruptible(c)
+			defer stop()
+			m, began := newMeter(c, images), time.Now()
+			saved, err := offload.Checkpoint(ctx, dir, pauseLease, images, offload.Job{Name: name, PIDs: pids, Step: m.begin},
+				checkpoint.Options{Timeout: time.Duration(timeout), Retries: retries, Backoff: time.Second})
+			m.finish()
+			if err != nil {
+				return pauseError(dir, interrupted(ctx, err))
+			}
+			return writeSaved(c, saved, true, time.Since(began), of.asJSON)
+		},
+	}
+	of.register(c)
+	dirFlag(c, &dir)
+	c.Flags().StringVar(&name, "name", "", "a `NAME` for the image, which no other one has; a random one if empty")
+	durationVar(c.Flags(), &timeout, "timeout", "of one try of the pause: how long the GPU work in progress may take to end, and its memory to be copied; with --agent, of all")
+	c.Flags().IntVar(&retries, "retries", retries, "how often to try the pause again")
+	at.flags(c)
+	return c
+}
+
+func newRestore() *cobra.Command {
+	var (
+		dir     string
+		timeout = 5 * 60 * core.Second
+		of      storeFlags
+		at      remote
+	)
+	c := &cobra.Command{
+		Use:   "restore {PID... --store STORE | JOB | --agent HOST:PORT}",
+		Short: "Continue processes whose memory is stored elsewhere",
+		Long: `Restore writes the memory of paused processes back from the images of their pauses
+(muster checkpoint, muster image save --move), and continues all of them, as muster
+resume does, or none. Every byte is verified first. The images are then deleted: each
+was good for this pause alone.
+
+With --agent the agent of another node does it, from its own store. JOB is a job of one
+pod of the Kubernetes cluster, or the pod.`,
+		Example: `  muster restore 4711 4712 --store /data/images
+  muster restore train-7b -n team-a --tls-cert client.crt --tls-key client.key --tls-ca ca.crt`,
+		RunE: func(c *cobra.Command, args []string) error {
+			pids, remote, err := at.atAgent(c, args)
+			if err != nil {
+				return err
+			}
+			if timeout <= 0 {
+				return badUsage(c, "--timeout: expected more than 0; found %v", time.Duration(timeout))
+			}
+			if remote {
+				return at.do(c, agentpb.Action_ACTION_RESTORE, pids, time.Duration(timeout), 0, of.asJSON)
+			}
+			if err := areThere(dir, pids); err != nil {
+				return err
+			}
+			images, err := of.open(c, false)
+			if err != nil {
+				return err
+			}
+			ctx, stop := interruptible(c)
+			defer stop()
+			m, began := newMeter(c, images), time.Now()
+			err = offload.Resume(ctx, dir, pauseLease, images, pids, time.Duration(timeout), m.begin)
+			m.finish()
+			if err != nil {
+				return pauseError(dir, interrupted(ctx, err))
+			}
+			shim := &checkpoint.Shim{Dir: dir, Lease: pauseLease}
+			defer shim.Close()
+			return writeChanged(c, shim, pids, time.Since(began), of.asJSON)
+		},
+	}
+	of.register(c)
+	dirFlag(c, &dir)
+	durationVar(c.Flags(), &timeout, "timeout", "how long the memory may take to be restored to the GPU; with --agent, all of it")
+	at.flags(c)
+	return c
+}
+
+// areThere says which of the processes are not there, before a store is begun.
+func areThere(dir string, pids []int) error {
+	shim := &checkpoint.Shim{Dir: dir, Lease: pauseLease}
+	defer shim.Close()
+	for _, pid := range pids {
+		if _, err := shim.Phase(pid); err != nil {
+			return pauseError(dir, fmt.Errorf("process %d: %w", pid, err))
+		}
+	}
+	return nil
+}
