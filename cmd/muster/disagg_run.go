@@ -27,7 +27,9 @@ import (
 // disaggRun are the flags of muster disagg run.
 type disaggRun struct {
 	trace, plan, driver, data, outputs string
-	listen, slow                       string
+	listen, slow, latencyPlan          string
+	arrivals                           string
+	monitor                            monitorFlags
 	split                              int
 	flat                               bool
 	files                              workerTLS
@@ -58,6 +60,8 @@ It takes the program bin/gpu/muster-gpu-worker, which make gpu builds.`,
   muster disagg run model.ptx --trace trace.json --plan plan.json --on A100=0 --on L40S=0
   muster disagg run model.ptx --trace trace.json --plan plan.json --on L40S=10.0.0.2:7441/0 --listen 10.0.0.1:7440 \
     --tls-cert node-1.crt --tls-key node-1.key --tls-ca ca.crt
+  muster disagg run model.ptx --trace trace.json --plan plan.json --latency-plan latency.json \
+    --arrivals poisson:20 --requests 500
   muster disagg run model.ptx --trace trace.json --plan plan.json --data in/ --outputs out/ --json
   muster disagg run model.ptx --trace trace.json --plan plan.json --driver bin/gpu-fake/libcuda.so.1`,
 		Args: func(_ *cobra.Command, files []string) error {
@@ -72,12 +76,15 @@ It takes the program bin/gpu/muster-gpu-worker, which make gpu builds.`,
 	flags.SortFlags = false
 	flags.StringVar(&f.trace, "trace", "", "run the nodes of this `FILE`")
 	flags.StringVar(&f.plan, "plan", "", "the `FILE` with the plan, as muster disagg plan --json prints it")
+	flags.StringVar(&f.latencyPlan, "latency-plan", "", "the `FILE` with a plan of the same GPUs for latency: the monitor switches between the two as requests wait")
 	flags.StringArrayVar(&f.on, "on", nil, "where a GPU of the plan is: `GPU=[HOST:PORT/]DEVICE`; two may be one device; can be repeated")
 	flags.IntVar(&f.split, "split", 0, "the plan's two GPUs are parts of one device, the first with this `COUNT` of its multiprocessors (CUDA 12.4)")
 	flags.StringVar(&f.slow, "slow-link", "", "transfers within a machine take at least what they would on this `LINK`, such as 25gbps/10us")
 	flags.BoolVar(&f.flat, "no-priorities", false, "all requests have the same priority")
 	flags.IntVar(&f.requests, "requests", 1, "how many requests")
 	flags.IntVar(&f.inFlight, "in-flight", 4, "how many requests run at once at most")
+	flags.StringVar(&f.arrivals, "arrivals", "closed", "the `ARRIVALS`: closed, all at once; poisson:RATE, random, so many a second; or a file, as of muster disagg simulate")
+	f.monitor.add(c)
 	flags.StringVar(&f.data, "data", "", "the `DIR` with the content of buffers, each in a file of its name, and the inputs of requests, NODE.REQUEST from NODE.0 on")
 	flags.StringVar(&f.outputs, "outputs", "", "write the outputs of requests to this `DIR`, as NODE.REQUEST")
 	flags.Uint64Var(&f.seed, "seed", 1, "the seed of random content")
@@ -95,15 +102,17 @@ type disaggRan struct {
 	GPUs       []string     `json:"gpus"`
 	Requests   []ranRequest `json:"requests"`
 	PerSecond  float64      `json:"requests_per_second"`
+	Switches   int          `json:"switches"`  // of the monitor
 	Transfers  int          `json:"transfers"` // of all requests
 	Bytes      int64        `json:"transferred_bytes"`
 	Equal      int          `json:"equal"` // requests whose memory was compared, and equal
 	comparable bool
 }
 
-// ranRequest is a request; times are milliseconds since the first one started.
+// ranRequest is a request; times are milliseconds since the start of the run.
 type ranRequest struct {
 	Request   int     `json:"request"`
+	Arrival   float64 `json:"arrival_ms"`
 	Start     float64 `json:"start_ms"`
 	End       float64 `json:"end_ms"`
 	Transfers int     `json:"transfers"`
@@ -126,7 +135,7 @@ func (f *disaggRun) run(c *cobra.Command, files []string) error {
 	if err != nil || len(slow.Pairs) > 0 {
 		return badUsage(c, "--slow-link: expected a link such as 25gbps or 25gbps/10us; found %q", f.slow)
 	}
-	o := worker.Options{Requests: f.requests, InFlight: min(f.inFlight, f.requests), Deadline: f.timeout, Split: f.split, Slow: slow.All, Flat: f.flat}
+	o := worker.Options{Deadline: f.timeout, Split: f.split, Slow: slow.All, Flat: f.flat}
 	for _, file := range files {
 		m, err := readPTX(file)
 		if err != nil {
@@ -142,15 +151,17 @@ func (f *disaggRun) run(c *cobra.Command, files []string) error {
 	if err != nil {
 		return err
 	}
-	answer, err := disagg.ReadAnswer(f.plan)
+	answer, placements, err := readPlan(f.plan, replay)
 	if err != nil {
 		return err
 	}
-	placements, err := worker.Placements(answer, replay)
-	if err != nil {
-		field, want, _ := strings.Cut(err.Error(), ": expected ")
-		return &workload.Error{File: f.plan, Field: field, Want: want}
+	if err := f.switching(c, replay, answer, &placements, &o); err != nil {
+		return err
 	}
+	if o.Arrivals, err = f.times(c); err != nil {
+		return err
+	}
+	o.Requests, o.InFlight = f.requests, min(f.inFlight, f.requests)
 	if o.GPUs, err = f.where(c, answer); err != nil {
 		return err
 	}
@@ -178,6 +189,72 @@ func (f *disaggRun) run(c *cobra.Command, files []string) error {
 		return writeJSON(c.OutOrStdout(), ran)
 	}
 	return ran.write(c.OutOrStdout())
+}
+
+// readPlan reads a plan of the nodes of a trace.
+func readPlan(file string, replay *analyze.Replay) (*disagg.Answer, [][]int, error) {
+	answer, err := disagg.ReadAnswer(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	placements, err := worker.Placements(answer, replay)
+	if err != nil {
+		field, want, _ := strings.Cut(err.Error(), ": expected ")
+		return nil, nil, &workload.Error{File: file, Field: field, Want: want}
+	}
+	return answer, placements, nil
+}
+
+// switching reads the plan for latency, if there is one, and the monitor's parameters.
+func (f *disaggRun) switching(c *cobra.Command, replay *analyze.Replay, throughput *disagg.Answer, placements *[][]int, o *worker.Options) error {
+	watch, err := f.monitor.get()
+	if err != nil {
+		return badUsage(c, "%s", err)
+	}
+	if f.latencyPlan == "" {
+		return nil
+	}
+	latency, gpu, err := readPlan(f.latencyPlan, replay)
+	if err != nil {
+		return err
+	}
+	same := slices.EqualFunc(latency.GPUs, throughput.GPUs, func(a, b disagg.AnswerGPU) bool { return a.Name == b.Name })
+	if !same || len(gpu) != 1 || len(*placements) != 1 {
+		return &workload.Error{File: f.latencyPlan, Field: "gpus", Want: "a plan of the same GPUs as " + f.plan + ", and none of the two of replicas; found others"}
+	}
+	o.Monitor = &watch
+	*placements = append(gpu, *placements...)
+	return nil
+}
+
+// times returns when requests arrive; nil is at once.
+func (f *disaggRun) times(c *cobra.Command) (all []time.Duration, err error) {
+	kind, rate, random := strings.Cut(f.arrivals, ":")
+	var list []disagg.Arrival
+	switch {
+	case f.arrivals == "closed":
+		return nil, nil
+	case random && kind == "poisson":
+		x, err := strconv.ParseFloat(rate, 64)
+		if err != nil || !(x > 0 && x <= 1e9) {
+			return nil, badUsage(c, "--arrivals: expected a rate above 0 such as poisson:1.5; found %q", f.arrivals)
+		}
+		list = disagg.Poisson(f.requests, x, f.seed)
+	default:
+		if list, err = disagg.ReadArrivals(f.arrivals); err != nil {
+			return nil, err
+		}
+		if !c.Flags().Changed("requests") {
+			f.requests = len(list)
+		}
+		if len(list) < f.requests {
+			return nil, badUsage(c, "--requests: expected at most the %d of %s; found %d", len(list), f.arrivals, f.requests)
+		}
+	}
+	for _, a := range list[:f.requests] {
+		all = append(all, time.Duration(a.At))
+	}
+	return all, nil
 }
 
 // where reads --on.
@@ -233,7 +310,7 @@ func (f *disaggRun) requestsOn(ctx context.Context, replay *analyze.Replay, plac
 	if f.check {
 		first := [][]int{make([]int, len(replay.Steps))}
 		alone := o
-		alone.InFlight = 1
+		alone.InFlight, alone.Monitor, alone.Arrivals = 1, nil, nil
 		sums = make([][sha256.Size]byte, o.Requests)
 		alone.Keep = func(r int, memory []byte) error { sums[r] = sha256.Sum256(memory); return nil }
 		if _, err := run1(ctx, replay, data, first, alone); err != nil {
@@ -259,12 +336,14 @@ func (f *disaggRun) requestsOn(ctx context.Context, replay *analyze.Replay, plac
 			})
 		}
 	}
-	all, err := run1(ctx, replay, data, placements, o)
+	result, err := run1(ctx, replay, data, placements, o)
 	if err != nil {
 		return nil, err
 	}
+	all := result.Requests
+	ran.Switches = result.Switches
 	for _, r := range all {
-		ran.Requests = append(ran.Requests, ranRequest{r.Number, 1e3 * r.Start.Seconds(), 1e3 * r.End.Seconds(), r.Transfers, r.Transferred})
+		ran.Requests = append(ran.Requests, ranRequest{r.Number, 1e3 * r.Arrival.Seconds(), 1e3 * r.Start.Seconds(), 1e3 * r.End.Seconds(), r.Transfers, r.Transferred})
 		ran.Transfers, ran.Bytes = ran.Transfers+r.Transfers, ran.Bytes+r.Transferred
 	}
 	last := slices.MaxFunc(all, func(a, b worker.Request) int { return int(a.End - b.End) })
@@ -273,23 +352,30 @@ func (f *disaggRun) requestsOn(ctx context.Context, replay *analyze.Replay, plac
 }
 
 // run1 runs requests under placements.
-func run1(ctx context.Context, replay *analyze.Replay, data *worker.Data, placements [][]int, o worker.Options) ([]worker.Request, error) {
+func run1(ctx context.Context, replay *analyze.Replay, data *worker.Data, placements [][]int, o worker.Options) (*worker.Result, error) {
 	p, err := worker.NewProgram(replay, len(o.GPUs))
 	if err != nil {
 		return nil, err
 	}
 	o.Content = func(region int) []byte { return data.Content(p.Regions[region]) }
 	o.Input = data.Input
-	all, err := worker.Run(ctx, p, placements, o)
+	result, err := worker.Run(ctx, p, placements, o)
 	if data.Err() != nil {
 		err = data.Err()
 	}
-	return all, err
+	return result, err
 }
 
 func (r *disaggRan) write(w io.Writer) error {
 	fmt.Fprintf(w, "%d requests on %s.\n", len(r.Requests), strings.Join(r.GPUs, ", "))
 	fmt.Fprintf(w, "%.1f requests a second; %d transfers between GPUs, %.3f MB.\n", r.PerSecond, r.Transfers, float64(r.Bytes)/1e6)
+	var latency []float64
+	for _, x := range r.Requests {
+		latency = append(latency, x.End-x.Arrival)
+	}
+	slices.Sort(latency)
+	n := len(latency)
+	fmt.Fprintf(w, "Latency: median %.3f ms, P99 %.3f ms; the monitor switched %d times.\n", latency[n/2], latency[(99*n-1)/100], r.Switches)
 	if r.comparable {
 		fmt.Fprintf(w, "Memory is equal to that on the first GPU alone for %d of %d requests.\n", r.Equal, len(r.Requests))
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -75,6 +76,19 @@ func TestDisaggRun(t *testing.T) {
 	if !strings.Contains(out, "for 3 of 3 requests") || !strings.Contains(out, "18 transfers") {
 		t.Error(out)
 	}
+	// Where requests wait, the monitor leaves the plan for latency.
+	latency := filepath.Join(t.TempDir(), "latency.json")
+	fast, err := os.ReadFile(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(latency, bytes.ReplaceAll(fast, []byte(`"gpu": "L40S"`), []byte(`"gpu": "A100"`)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, _ = muster(0, append(text, "--requests", "6", "--check", "--latency-plan", latency, "--window", "1ms", "--arrivals", "poisson:1000")...)
+	if !strings.Contains(out, "for 6 of 6 requests") || strings.Contains(out, "switched 0 times") {
+		t.Error(out)
+	}
 	// Files for the inputs give the outputs that the same inputs give elsewhere.
 	data, outputs := t.TempDir(), t.TempDir()
 	for _, name := range []string{"x", "w1", "w2", "y", "cache"} {
@@ -104,6 +118,9 @@ func TestDisaggRun(t *testing.T) {
 		{"--split 99", 1, "GPU 0: the driver's cuDevSmResourceSplitByCount returned CUDA_ERROR_UNKNOWN"},
 		{"--split 10 --on L40S=127.0.0.1:1/0", 2, "--split: expected a plan of two GPUs on one machine, and a number above 0; found 2 GPUs and 10"},
 		{"--slow-link A:B=25gbps", 2, `--slow-link: expected a link such as 25gbps or 25gbps/10us; found "A:B=25gbps"`},
+		{"--arrivals poisson:x", 2, `--arrivals: expected a rate above 0 such as poisson:1.5; found "poisson:x"`},
+		{"--arrivals none.csv", 2, "none.csv: expected a file that can be read"},
+		{"--beta 0.5", 2, "beta: expected at least 1; found 0.5"},
 		{"--timeout 0", 2, "--timeout: expected more than 0; found 0s"},
 		{"--on H100=0", 2, `--on: expected a GPU of the plan and its device, such as A100=0 or A100=10.0.0.2:7441/0; found "H100=0"`},
 		{"--on A100=node/0", 2, `found "A100=node/0"`},

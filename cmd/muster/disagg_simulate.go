@@ -26,14 +26,36 @@ type disaggSimulate struct {
 	from, to             time.Duration
 	stretch              float64
 	seed                 uint64
-	monitor              monitor.Config
-	window, stall        time.Duration
-	calm, every          time.Duration
+	monitor              monitorFlags
 	audit, asJSON        bool
 }
 
+// monitorFlags are the parameters of the monitor.
+type monitorFlags struct {
+	config                     monitor.Config
+	window, stall, calm, every time.Duration
+}
+
+func (f *monitorFlags) add(c *cobra.Command) {
+	f.config = monitor.Default
+	flags := c.Flags()
+	flags.DurationVar(&f.window, "window", time.Duration(f.config.Window), "monitor: the window that it measures (W)")
+	flags.Float64Var(&f.config.Beta, "beta", f.config.Beta, "monitor: the ratio of time present to time executing below which a window is calm")
+	flags.DurationVar(&f.calm, "calm", time.Duration(f.config.Calm), "monitor: for how long windows are calm, with at most one request, before latency counts again; 0 for one calm window")
+	flags.DurationVar(&f.every, "every", time.Duration(f.config.Every), "monitor: how often a switch is allowed; 0 for no limit")
+	flags.IntVar(&f.config.Burst, "burst", f.config.Burst, "monitor: how many switches are allowed at once after a time without")
+	f.stall = time.Duration(f.config.Stall)
+}
+
+// get returns the parameters, or which one is out of its range.
+func (f *monitorFlags) get() (monitor.Config, error) {
+	c := f.config
+	c.Window, c.Calm, c.Every, c.Stall = monitor.Time(f.window), monitor.Time(f.calm), monitor.Time(f.every), monitor.Time(f.stall)
+	return c, c.Check()
+}
+
 func newDisaggSimulate() *cobra.Command {
-	f := disaggSimulate{monitor: monitor.Default}
+	f := disaggSimulate{}
 	c := &cobra.Command{
 		Use:   "simulate --kernels FILE --link LINK [--arrivals ARRIVALS] [--policy LIST]",
 		Short: "Simulate requests that run on a plan, kernel by kernel, under one policy or several",
@@ -72,12 +94,8 @@ A simulated request is a batch where a phase runs a fraction of a time for one.`
 	flags.DurationVar(&f.to, "to", 0, "of a file: only requests before this time after its first")
 	flags.Float64Var(&f.stretch, "stretch", 1, "of a file: multiply the times between arrivals by this `FACTOR`")
 	flags.Uint64Var(&f.seed, "seed", 1, "the seed of random arrivals")
-	flags.DurationVar(&f.window, "window", time.Duration(f.monitor.Window), "monitor: the window that it measures (W)")
-	flags.Float64Var(&f.monitor.Beta, "beta", f.monitor.Beta, "monitor: the ratio of time present to time executing below which a window is calm")
-	flags.DurationVar(&f.calm, "calm", time.Duration(f.monitor.Calm), "monitor: for how long windows are calm, with at most one request, before latency counts again; 0 for one calm window")
-	flags.DurationVar(&f.every, "every", time.Duration(f.monitor.Every), "monitor: how often a switch is allowed; 0 for no limit")
-	flags.IntVar(&f.monitor.Burst, "burst", f.monitor.Burst, "monitor: how many switches are allowed at once after a time without")
-	flags.DurationVar(&f.stall, "stall", time.Duration(f.monitor.Stall), "monitor: how long all requests stop at a switch")
+	f.monitor.add(c)
+	flags.DurationVar(&f.monitor.stall, "stall", f.monitor.stall, "monitor: how long all requests stop at a switch")
 	flags.BoolVar(&f.audit, "audit", false, "check each run by other code: no GPU or link twice, dependencies kept, no work lost")
 	flags.StringVar(&f.svg, "svg", "", "write a picture of the middle of the first policy's run to this `FILE`")
 	flags.BoolVar(&f.asJSON, "json", false, "print the outcomes as JSON")
@@ -91,7 +109,6 @@ func (f *disaggSimulate) check(c *cobra.Command) error {
 			return badUsage(c, "--policy: expected some of %s; found %q", simPolicyNames(), p)
 		}
 	}
-	f.monitor.Window, f.monitor.Calm, f.monitor.Every, f.monitor.Stall = monitor.Time(f.window), monitor.Time(f.calm), monitor.Time(f.every), monitor.Time(f.stall)
 	switch {
 	case f.requests < 1 || f.requests > 1e7:
 		return badUsage(c, "--requests: expected a number from 1 to 10000000; found %d", f.requests)
@@ -106,7 +123,7 @@ func (f *disaggSimulate) check(c *cobra.Command) error {
 	case !(f.stretch > 0 && f.stretch <= 1e6):
 		return badUsage(c, "--stretch: expected a factor above 0; found %v", f.stretch)
 	}
-	if err := f.monitor.Check(); err != nil {
+	if _, err := f.monitor.get(); err != nil {
 		return badUsage(c, "%s", err)
 	}
 	return nil
@@ -179,7 +196,11 @@ func (f *disaggSimulate) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	sim := &disagg.Simulator{Problem: problem, Requests: requests, InFlight: f.inFlight, Concurrent: f.concurrent, Options: f.options(), Monitor: f.monitor}
+	watch, err := f.monitor.get()
+	if err != nil {
+		return err
+	}
+	sim := &disagg.Simulator{Problem: problem, Requests: requests, InFlight: f.inFlight, Concurrent: f.concurrent, Options: f.options(), Monitor: watch}
 	var all []*disagg.Outcome
 	for i, name := range f.policies {
 		policy := disagg.SimPolicy(name)

@@ -51,7 +51,7 @@ func apply(s *analyze.Step, memory []byte) {
 	}
 }
 
-// The operations of random traces under random plans, in any order that streams and waits allow, leave in each byte's
+// The operations of random traces under random plans that change with each iteration, in any order that streams and waits allow, leave in each byte's
 // last place what one memory contains after the steps in order. Without the waits some do not.
 func TestAnyOrderIsEqual(t *testing.T) {
 	broken, moved, across := 0, 0, 0
@@ -59,16 +59,20 @@ func TestAnyOrderIsEqual(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		trace := random(r)
 		const gpus = 3
-		gpu := make([]int, len(trace.Steps))
-		for i := range gpu {
-			gpu[i] = r.IntN(gpus)
+		plans := make([][]int, 3)
+		for k := range plans {
+			for range trace.Steps {
+				plans[k] = append(plans[k], r.IntN(gpus))
+			}
 		}
 		sites := []int{0, r.IntN(2), r.IntN(3)}
 		p, err := NewProgram(trace, gpus)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.Add(gpu)
+		for _, gpu := range plans {
+			p.Add(gpu)
+		}
 		one := make([]byte, 3000)
 		for i := range one {
 			one[i] = byte(i)
@@ -85,7 +89,7 @@ func TestAnyOrderIsEqual(t *testing.T) {
 			}
 			state := p.first()
 			for segment := range p.Segments {
-				code := p.Compile(segment, state, gpu, sites)
+				code := p.Compile(segment, state, plans[segment], sites)
 				for _, o := range code.Ops {
 					moved += len(o.Bytes)
 					if o.Kind == Send {
@@ -104,7 +108,7 @@ func TestAnyOrderIsEqual(t *testing.T) {
 			return true
 		}
 		if !run(true) {
-			t.Fatalf("seed %d: memory differs, plan %v", seed, gpu)
+			t.Fatalf("seed %d: memory differs, plans %v", seed, plans)
 		}
 		if !run(false) {
 			broken++

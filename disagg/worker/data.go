@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/muster-sched/muster/disagg/analyze"
 	"github.com/muster-sched/muster/workload"
@@ -22,11 +23,16 @@ type Data struct {
 	Folder string
 	Seed   uint64
 
+	mu  sync.Mutex
 	err error
 }
 
 // Err is the first file that could not be read.
-func (d *Data) Err() error { return d.err }
+func (d *Data) Err() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.err
+}
 
 // file reads a file of the folder, with these bytes; nil if there is none.
 func (d *Data) file(name string, bytes uint64) []byte {
@@ -41,6 +47,8 @@ func (d *Data) file(name string, bytes uint64) []byte {
 	case err == nil && uint64(len(data)) != bytes:
 		err = &workload.Error{File: path, Want: fmt.Sprintf("%d bytes; found %d", bytes, len(data))}
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if err != nil && d.err == nil {
 		d.err = err
 	}

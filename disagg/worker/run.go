@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-sched/muster/disagg/analyze"
+	"github.com/muster-sched/muster/disagg/monitor"
 	"github.com/muster-sched/muster/disagg/plan"
 )
 
@@ -28,8 +29,12 @@ type Options struct {
 	Split    int           // the plan's two GPUs are parts of one device, the first with so many multiprocessors; 0 for whole devices
 	Slow     plan.Link     // the least that a transfer within a machine takes; 0 for as long as it takes
 	Flat     bool          // all requests have the same priority
-	Me       string        // where other sites reach Server
-	Server   *Server
+	// Arrivals is when each request comes, after the start of the run; nil: all are there from the beginning.
+	Arrivals []time.Duration
+	// Monitor switches between two placements, at the ends of iterations: the first is for latency, one request at a time.
+	Monitor *monitor.Config
+	Me      string // where other sites reach Server
+	Server  *Server
 	// Content returns what a region contains at first, Input what a step that copies from the host brings to a request.
 	Content func(region int) []byte
 	Input   func(request, step int) []byte
@@ -42,7 +47,7 @@ type Options struct {
 // Request is one that ran. Times are since the run began.
 type Request struct {
 	Number      int
-	Placement   int
+	Arrival     time.Duration
 	Start, End  time.Duration
 	Transfers   int
 	Transferred int64 // bytes
@@ -55,11 +60,12 @@ type runner struct {
 	placements [][]int
 	sites      []int // of each GPU
 	all        []worker
-	code       [][]*Code // by placement and segment
-	numbers    [][]int   // of the code, at the sites
+	gate       *gate
+	meter      *meter
 
-	mu     sync.Mutex
-	active []int // requests, the first to arrive first
+	compiling sync.Mutex // guards what follows
+	start     *position
+	moves     []*move
 }
 
 // worker is a site, here or elsewhere.
@@ -72,24 +78,40 @@ type worker interface {
 	Close()
 }
 
-// Run runs requests. The plan of request r is placement r modulo their number: the GPU of each step. It ends with the first
-// error; no call of it waits for longer than the deadline.
-func Run(ctx context.Context, p *Program, placements [][]int, o Options) ([]Request, error) {
-	x := &runner{o: &o, p: p, placements: placements}
+// Result is what a run did.
+type Result struct {
+	Requests []Request
+	Switches int // between the placements, by the monitor
+}
+
+// Run runs requests. Without a monitor, the plan of request r is placement
+// r modulo their number: the GPU of each step. It ends with the first error; nothing that it does waits for longer than the deadline.
+func Run(ctx context.Context, p *Program, placements [][]int, o Options) (*Result, error) {
+	if o.Monitor != nil && len(placements) != 2 {
+		return nil, fmt.Errorf("expected two placements to switch between; found %d", len(placements))
+	}
+	x := &runner{o: &o, p: p, placements: placements, gate: newGate(o.Monitor != nil)}
 	for _, gpu := range placements {
 		p.Add(gpu)
 	}
 	addresses := x.locate()
-	x.compile()
+	host, flags, err := x.compile()
+	if err != nil {
+		return nil, err
+	}
 	defer func() {
 		for _, w := range x.all {
 			w.Close()
 		}
 	}()
-	if err := x.open(ctx, addresses); err != nil {
+	if err := x.open(ctx, addresses, host, flags); err != nil {
 		return nil, err
 	}
-	return x.run(ctx)
+	all, err := x.run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Result{all, x.gate.count()}, nil
 }
 
 // locate makes a site of each machine. This one is the address "".
@@ -105,35 +127,14 @@ func (x *runner) locate() (addresses []string) {
 	return addresses
 }
 
-// compile makes the code of all segments, for each placement.
-func (x *runner) compile() {
-	n := 0
-	for _, gpu := range x.placements {
-		state := x.p.first()
-		var list []*Code
-		var numbers []int
-		for segment := range x.p.Segments {
-			c := x.p.Compile(segment, state, gpu, x.sites)
-			list, numbers, state = append(list, c), append(numbers, n), c.after
-			n++
-		}
-		x.code, x.numbers = append(x.code, list), append(x.numbers, numbers)
-	}
-}
-
 // open opens the sites, connects them, and writes what memory contains at first.
-func (x *runner) open(ctx context.Context, addresses []string) error {
-	s := Setup{Session: rand.Text(), Sites: x.sites, Regions: x.p.Regions, Need: x.p.Need, Initial: x.p.initial(), Modules: x.o.Modules, Slots: x.o.InFlight, Deadline: x.o.Deadline, Split: x.o.Split, Slow: x.o.Slow}
+func (x *runner) open(ctx context.Context, addresses []string, host int64, flags int) error {
+	s := Setup{Session: rand.Text(), Sites: x.sites, Regions: x.p.Regions, Need: x.p.Need, Initial: x.p.initial(), Modules: x.o.Modules, Slots: x.o.InFlight, Deadline: x.o.Deadline, Split: x.o.Split, Slow: x.o.Slow, Host: host, Flags: flags}
 	for _, w := range x.o.GPUs {
 		s.Devices = append(s.Devices, w.Device)
 	}
 	for i := range x.p.Steps {
 		s.Steps = append(s.Steps, x.p.Steps[i].Again)
-	}
-	for _, list := range x.code {
-		for _, c := range list {
-			s.Host, s.Flags = max(s.Host, c.Host), max(s.Flags, c.Flags)
-		}
 	}
 	limited, stop := context.WithTimeout(ctx, x.o.Deadline)
 	defer stop()
@@ -164,11 +165,9 @@ func (x *runner) open(ctx context.Context, addresses []string) error {
 		if err := w.Connect(peers, x.o.Server.Dial); err != nil {
 			return err
 		}
-		for _, list := range x.code {
-			for _, c := range list {
-				if err := w.Define(c); err != nil {
-					return err
-				}
+		for _, m := range x.moves {
+			if err := w.Define(m.code); err != nil {
+				return err
 			}
 		}
 	}
@@ -208,24 +207,35 @@ func (x *runner) run(ctx context.Context) ([]Request, error) {
 	}
 	all := make([]Request, x.o.Requests)
 	began := time.Now()
+	if x.o.Monitor != nil {
+		x.meter = newMeter(func() time.Duration { return time.Since(began) })
+		go watch(ctx, *x.o.Monitor, x.meter, x.gate)
+		go x.arrive(ctx, began)
+	}
 	var running sync.WaitGroup
 	for r := range all {
+		all[r].Number = r
+		if x.o.Arrivals != nil {
+			all[r].Arrival = x.o.Arrivals[r]
+		}
+		select {
+		case <-time.After(all[r].Arrival - time.Since(began)):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 		var slot int
 		select {
 		case slot = <-free:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
-		x.mu.Lock()
-		x.active = append(x.active, r)
-		x.mu.Unlock()
+		x.gate.arrive(r)
 		running.Go(func() {
-			all[r] = Request{Number: r, Placement: r % len(x.placements), Start: time.Since(began)}
+			all[r].Start = time.Since(began)
 			err := x.request(ctx, &all[r], slot, &counts[slot])
 			all[r].End = time.Since(began)
-			x.mu.Lock()
-			x.active = slices.DeleteFunc(x.active, func(k int) bool { return k == r })
-			x.mu.Unlock()
+			x.gate.end(r)
+			x.meter.add(-1)
 			if err != nil {
 				stop(fmt.Errorf("request %d: %w", r, err))
 				return
@@ -246,41 +256,54 @@ func (x *runner) run(ctx context.Context) ([]Request, error) {
 	}
 }
 
-// level is the priority of a request: how many have arrived before it and have not ended.
-func (x *runner) level(request int) int {
-	if x.o.Flat {
-		return 0
+// arrive tells the meter when requests come.
+func (x *runner) arrive(ctx context.Context, began time.Time) {
+	if x.o.Arrivals == nil {
+		x.meter.add(x.o.Requests)
+		return
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return slices.Index(x.active, request)
+	for _, at := range x.o.Arrivals {
+		select {
+		case <-time.After(at - time.Since(began)):
+			x.meter.add(1)
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
-// request runs the segments of a request, one after the other. The priority is that of the moment when a segment starts.
+// request runs the segments of a request, one after the other. The placement and the priority are those of the moment when
+// a segment starts.
 func (x *runner) request(ctx context.Context, r *Request, slot int, count *uint32) error {
-	for segment, code := range x.code[r.Placement] {
-		*count++
-		q := Post{Code: x.numbers[r.Placement][segment], Slot: slot, Level: x.level(r.Number), Count: *count, Inputs: map[int][]byte{}}
-		at := map[int]bool{}
-		for i := range code.Ops {
-			o := &code.Ops[i]
-			at[o.site(x.sites)] = true
-			if o.Kind == Execute && x.p.Steps[o.Step].FromHost() {
-				q.Inputs[o.Step] = x.o.Input(r.Number, o.Step)
-			}
-			if o.Kind == Copy || o.Kind == Send {
-				r.Transfers++
-				r.Transferred += o.size()
-			}
-		}
-		if err := x.segment(ctx, r, segment, q, at); err != nil {
+	at := x.start
+	for at.segment < len(x.p.Segments) {
+		placement, rank, err := x.gate.enter(ctx, r.Number)
+		if err != nil {
 			return err
 		}
+		if placement < 0 {
+			placement = r.Number % len(x.placements)
+		}
+		if x.o.Flat {
+			rank = 0
+		}
+		m, err := x.move(at, placement)
+		if err == nil {
+			*count++
+			end := x.meter.start(at.segment)
+			err = x.segment(ctx, r, at.segment, m.code, Post{Code: m.number, Slot: slot, Level: rank, Count: *count})
+			end()
+		}
+		x.gate.leave()
+		if err != nil {
+			return err
+		}
+		at = m.to
 	}
 	if x.o.Keep == nil {
 		return nil
 	}
-	memory, err := x.memory(r.Placement, slot)
+	memory, err := x.memory(at.state, slot)
 	if err != nil {
 		return err
 	}
@@ -288,7 +311,20 @@ func (x *runner) request(ctx context.Context, r *Request, slot int, count *uint3
 }
 
 // segment runs a segment at all sites that have a part in it.
-func (x *runner) segment(ctx context.Context, r *Request, segment int, q Post, at map[int]bool) error {
+func (x *runner) segment(ctx context.Context, r *Request, segment int, code *Code, q Post) error {
+	at := map[int]bool{}
+	q.Inputs = map[int][]byte{}
+	for i := range code.Ops {
+		o := &code.Ops[i]
+		at[o.site(x.sites)] = true
+		if o.Kind == Execute && x.p.Steps[o.Step].FromHost() {
+			q.Inputs[o.Step] = x.o.Input(r.Number, o.Step)
+		}
+		if o.Kind == Copy || o.Kind == Send {
+			r.Transfers++
+			r.Transferred += o.size()
+		}
+	}
 	type answer struct {
 		Ended
 		err error
@@ -333,9 +369,7 @@ func of(graph string) string {
 }
 
 // memory reads what the steps of a request wrote, in the order of addresses, each byte where it was written last.
-func (x *runner) memory(placement, slot int) ([]byte, error) {
-	list := x.code[placement]
-	state := list[len(list)-1].after
+func (x *runner) memory(state []version, slot int) ([]byte, error) {
 	var memory []byte
 	for a := 0; a < len(state); {
 		b := a

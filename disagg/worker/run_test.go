@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/muster-sched/muster/disagg/analyze"
+	"github.com/muster-sched/muster/disagg/monitor"
 	"github.com/muster-sched/muster/disagg/ptx"
 	"github.com/muster-sched/muster/disagg/ptx/interp"
 	"github.com/muster-sched/muster/gpu/driver"
@@ -32,6 +33,8 @@ type rig struct {
 	data    *Data
 	log     string
 	o       Options
+
+	switches int // of the last run
 }
 
 func newRig(t *testing.T, traceFile, module string, gpus int) *rig {
@@ -87,8 +90,12 @@ func (r *rig) run(t *testing.T, ctx context.Context, placements ...[]int) ([]Req
 	r.o.Content = func(region int) []byte { return r.data.Content(p.Regions[region]) }
 	kept := make([][]byte, r.o.Requests)
 	r.o.Keep = func(request int, memory []byte) error { kept[request] = memory; return nil }
-	all, err := Run(ctx, p, placements, r.o)
-	return all, kept, err
+	ran, err := Run(ctx, p, placements, r.o)
+	if err != nil {
+		return nil, nil, err
+	}
+	r.switches = ran.Switches
+	return ran.Requests, kept, nil
 }
 
 // alone computes what a request writes, by the interpreter on one memory.
@@ -322,4 +329,31 @@ func TestFailures(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	})
+}
+
+// Under a monitor that switches as often as it can, requests write the same; where they wait it leaves the plan for latency.
+func TestMonitor(t *testing.T) {
+	r := layer(t, 2)
+	r.o.Requests = 8
+	r.o.Monitor = &monitor.Config{Window: 1e6, Beta: 1}
+	for i := range r.o.Requests {
+		r.o.Arrivals = append(r.o.Arrivals, time.Duration(i/4*100)*time.Millisecond)
+	}
+	other := map[string]int{"feed": 1, "down": 1}
+	_, kept, err := r.run(t, t.Context(), r.on(other), r.on(split))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range kept {
+		if !slices.Equal(kept[i], r.alone(t, i)) {
+			t.Errorf("request %d wrote other bytes", i)
+		}
+	}
+	if r.switches == 0 {
+		t.Error("the monitor never switched")
+	}
+	r.o.GPUs = append(r.o.GPUs, Where{})
+	if _, _, err := r.run(t, t.Context(), r.on(split)); err == nil {
+		t.Error("a monitor with one placement")
+	}
 }

@@ -143,17 +143,17 @@ func (p *pair) stage(placements [][]int, gbps float64, inFlight int, flat bool) 
 	program, err := worker.NewProgram(replay, 2)
 	must(p, err)
 	data := &worker.Data{Replay: replay, Seed: 1}
-	all, err := worker.Run(p.r.t.Context(), program, placements, worker.Options{
+	ran, err := worker.Run(p.r.t.Context(), program, placements, worker.Options{
 		GPUs: []worker.Where{{}, {}}, Requests: p.s.requests, InFlight: inFlight, Deadline: 2 * time.Minute, Modules: []string{p.modules[0].Source, p.modules[1].Source},
 		Split: p.s.split, Slow: link(gbps), Flat: flat, Server: &worker.Server{Driver: p.o, Dial: worker.Dialer(nil)},
 		Content: func(region int) []byte { return data.Content(program.Regions[region]) }, Input: data.Input,
 	})
 	must(p, err)
 	last := time.Duration(0)
-	for _, x := range all {
+	for _, x := range ran.Requests {
 		last = max(last, x.End)
 	}
-	return (last - all[0].Start) / time.Duration(len(all))
+	return (last - ran.Requests[0].Start) / time.Duration(len(ran.Requests))
 }
 
 // predictions is B4: the planner's stage time, and the one measured.

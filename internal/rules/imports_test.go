@@ -135,7 +135,7 @@ var mayImport = map[string][]string{
 	"disagg/ptx/ptxtest": {"disagg/ptx", "disagg/ptx/interp"},
 	"disagg/plan":        {},
 	"disagg/roofline":    {"disagg"},
-	"disagg/worker":      {"disagg", "disagg/analyze", "disagg/plan", "gpu/driver", "workload"},
+	"disagg/worker":      {"disagg", "disagg/analyze", "disagg/monitor", "disagg/plan", "gpu/driver", "workload"},
 
 	// Modules of their own.
 	"devcluster": {"core", "workload", "agent", "agent/agentpb", "checkpoint", "checkpoint/pause", "gpu", "devcluster/"},

@@ -1,0 +1,94 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/muster-sched/muster/disagg/monitor"
+)
+
+// What a window measures, by hand: three requests of which one executes.
+func TestMeter(t *testing.T) {
+	now := time.Duration(0)
+	m := newMeter(func() time.Duration { return now })
+	at := func(ms int) { now = time.Duration(ms) * time.Millisecond }
+	window := func(present, executed int) {
+		t.Helper()
+		want := monitor.Window{Present: monitor.Time(present) * 1e6, Executed: monitor.Time(executed) * 1e6}
+		if got := m.close(); got != want {
+			t.Errorf("at %s: %+v, want %+v", now, got, want)
+		}
+	}
+	m.add(1)
+	end := m.start(0)
+	at(4)
+	m.add(2)
+	at(10)
+	window(4+3*6, 10) // it has not ended: all of it counts
+	at(16)
+	end()
+	m.add(-1)
+	end = m.start(0) // this one is slower, as another runs beside it
+	other := m.start(1)
+	at(20)
+	window(3*6+2*4, 6+4+4)
+	at(36)
+	end() // after 20 ms, of which it executed 16
+	other()
+	m.add(-2)
+	at(40)
+	window(2*16, 12+16)
+	at(50)
+	window(0, 0)
+	if len(m.segments) != 0 {
+		t.Errorf("%d iterations are kept", len(m.segments))
+	}
+}
+
+// Under the plan for latency the first request runs alone; at a switch no iteration starts before all have ended.
+func TestGate(t *testing.T) {
+	g := newGate(true)
+	g.arrive(7)
+	g.arrive(8)
+	enter := func(request int) (int, int, error) {
+		ctx, stop := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, errors.New("waits"))
+		defer stop()
+		return g.enter(ctx, request)
+	}
+	expect := func(request, placement, rank int) {
+		t.Helper()
+		if p, r, err := enter(request); err != nil || p != placement || r != rank {
+			t.Errorf("request %d: placement %d, rank %d, %v; want %d, %d", request, p, r, err, placement, rank)
+		}
+	}
+	waits := func(request int) {
+		t.Helper()
+		if _, _, err := enter(request); err == nil || err.Error() != "waits" {
+			t.Errorf("request %d starts: %v", request, err)
+		}
+	}
+	expect(7, 0, 0)
+	waits(8)
+	g.want(1)
+	waits(8) // until the iteration of 7 has ended
+	g.leave()
+	expect(8, 1, 1)
+	expect(7, 1, 0)
+	g.want(0)
+	waits(7)
+	g.leave()
+	waits(7)
+	g.want(1) // it changed its mind: nothing has to end
+	expect(7, 1, 0)
+	g.leave()
+	g.leave()
+	g.end(7)
+	g.want(0)
+	expect(8, 0, 0)
+	g.leave()
+	if n := g.count(); n != 2 {
+		t.Errorf("%d switches, want 2", n)
+	}
+}
