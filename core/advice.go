@@ -29,5 +29,6 @@ var advice = map[Reason]string{
 	HPExpected:          "Nothing: the job starts when enough GPUs stay free for it. A job that saves its progress (muster.sh/checkpoint-interval) starts sooner.",
 	MaxRunning:          "Running jobs of the queue, or of the user there, must end, or the queue needs higher bounds (maxRunningJobs, maxRunningGPUs, or those per user). A job that needs more GPUs than a bound never starts.",
 	Held:                "The owner must remove the cause that the detail names, and release the job or submit it again.",
+	NotChosen:           "Nothing: each round chooses again. GPUs must become free, or nodes be added.",
 	MemberLost:          "Nothing: its own evicted pods must leave first.",
 }

@@ -79,6 +79,7 @@ import "github.com/muster-sched/muster/core/cluster"
 //	JobRelabelled  labelsChanged, podsVanished
 //	JobShielded    evictableChanged; disruptionsAllowed
 //	JobEstimated   orderChanged if the policy orders by estimates
+//	JobMeasured    none: it counts in the next choice
 //	JobSlowed      none: the next pass evicts the job that it shares its GPUs with
 //	Checkpointed   none: it changes only what an eviction costs
 //	GPUTimeCounted none: a pass puts jobs in order by what their queues received

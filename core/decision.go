@@ -136,6 +136,10 @@ const (
 	Passed
 	// PackingCancelled: evicted because the job whose GPUs it shared ran too slowly beside it.
 	PackingCancelled
+	// Resized: a job with alternatives that is evicted to run as another one, or as none until others need less: see [Goodput].
+	Resized
+	// NotChosen: a job with alternatives waits for a round in which it gets GPUs.
+	NotChosen
 	// MemberLost: a gang whose member failed, failed to start or lost its node.
 	// A job waits for this reason while its pods are still leaving, and while it has
 	// fewer pods than its minimum because some were withdrawn.
@@ -201,7 +205,7 @@ const (
 
 var reasonNames = [numReasons]string{
 	"Placed", "Backfilled", "MadeRoom", "Packed",
-	"PriorityPreemption", "QuotaReclaim", "FairShareReclaim", "BackfillPreemption", "LeaseOver", "Requested", "Defragmentation", "Consolidation", "StaleGang", "Diagnosed", "Suspect", "Passed", "PackingCancelled", "MemberLost", "Held",
+	"PriorityPreemption", "QuotaReclaim", "FairShareReclaim", "BackfillPreemption", "LeaseOver", "Requested", "Defragmentation", "Consolidation", "StaleGang", "Diagnosed", "Suspect", "Passed", "PackingCancelled", "Resized", "NotChosen", "MemberLost", "Held",
 	"QuotaExceeded", "NoNode", "Resources", "Stranded", "InsufficientCPU", "InsufficientMemory", "InsufficientPods", "InsufficientOther",
 	"GPUSharing", "InsufficientDevices", "TopologyTooTight", "Affinity", "HeldBack", "BackOff", "Victims", "MinRuntime", "ExceedsQuota", "StandbyReturns",
 	"MustNotBorrow", "HPExpected", "MaxRunning", "Suspended",

@@ -46,6 +46,7 @@ type Engine struct {
 	standbys     standbys
 	suspensions  suspensions
 	packs        packs
+	alternatives alternatives
 	staleGangs   staleGangs
 	wanted       wanted
 	named        named
@@ -93,6 +94,9 @@ func New(c Config) (*Engine, error) {
 	if err := c.Policy.Packing.Check(&c.Policy); err != nil {
 		return nil, fmt.Errorf("packing: expected %w", err)
 	}
+	if err := c.Policy.Goodput.Check(&c.Policy); err != nil {
+		return nil, fmt.Errorf("goodput: expected %w", err)
+	}
 	state := cluster.New(c.Levels)
 	e := &Engine{
 		policy: c.Policy, state: state, placer: place.NewPlacer(state), ledger: quota.NewLedger(),
@@ -110,7 +114,7 @@ func New(c Config) (*Engine, error) {
 	e.affinities = affinities{state: state, placer: e.placer, repelled: map[string][]repulsion{}}
 	e.nominations = nominations{Engine: e, plans: map[cluster.NodeID][]planned{}}
 	e.suspensions.Engine = e
-	e.moves.Engine, e.standbys.Engine, e.packs.Engine, e.staleGangs.Engine = e, e, e, e
+	e.moves.Engine, e.standbys.Engine, e.packs.Engine, e.alternatives.Engine, e.staleGangs.Engine = e, e, e, e, e
 	e.expected.slot = c.Policy.Spot.Period / slots
 	e.recovery = recoveries{
 		Engine: e, jobs: map[string]*failures{}, strikes: map[cluster.NodeID][]Strike{}, cordoned: map[cluster.NodeID]bool{}, until: Never,
@@ -207,6 +211,8 @@ func (e *Engine) apply(now Time, ev Event) error {
 		return e.setDisruptionProtected(ev)
 	case JobEstimated:
 		return e.estimate(now, ev)
+	case JobMeasured:
+		return e.alternatives.measured(ev)
 	case JobSlowed:
 		return e.slow(ev)
 	case Checkpointed:

@@ -219,6 +219,14 @@ type (
 		Job      string
 		Estimate Time
 	}
+	// JobMeasured reports how fast a job with alternatives would be as each of its tasks: Goodputs are by task, in whatever unit, and 0
+	// means that it is not to run so. Restart is how long a restart is expected to take. The job keeps what it runs on until the time Until, as
+	// it has just started there. It replaces what was reported before.
+	JobMeasured struct {
+		Job            string
+		Goodputs       []int64
+		Restart, Until Time
+	}
 	// JobSlowed reports that a job that shares its GPUs runs at so much of the throughput that it had before, in thousandths.
 	// The driver measures over several tens of steps after the other job's start (SchedMate §4.1). Of a job
 	// that shares no GPUs any longer it changes nothing.
@@ -274,6 +282,7 @@ func (JobEnded) event()         {}
 func (JobRelabelled) event()    {}
 func (JobShielded) event()      {}
 func (JobEstimated) event()     {}
+func (JobMeasured) event()      {}
 func (JobSlowed) event()        {}
 func (Checkpointed) event()     {}
 func (GPUTimeCounted) event()   {}

@@ -218,13 +218,16 @@ func (j *job) old() int {
 // why says why pods of the job wait. The reasons are in the order in which a pass would find
 // them.
 func (q *Inquiry) why(j *job) (Reason, string) {
-	if j.suspended != nil {
+	switch {
+	case j.suspended != nil:
 		return Suspended, j.suspended.text(q.e)
+	case j.unchosen && !j.held:
+		return q.e.alternatives.notChosen(j)
 	}
 	return q.whyNotStarted(j)
 }
 
-// whyNotStarted is why for a job that is not suspended.
+// whyNotStarted is why for a job that is neither suspended nor waits for a choice.
 func (q *Inquiry) whyNotStarted(j *job) (Reason, string) {
 	// 1. It is in no class: it is not tried at all.
 	switch {

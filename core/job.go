@@ -133,6 +133,8 @@ type Job struct {
 	// Gang jobs start whole (every task's MinPods) or not at all; the pods of
 	// other jobs start one by one.
 	Gang bool
+	// Alternatives says that each task of the gang is another way to run all of it: its pods are of one task at a time. See [Goodput].
+	Alternatives bool
 	// NotPreemptible jobs are never evicted to make room for others, unless they were
 	// found running beyond their queue's nominal quota: see [PodRunning].
 	NotPreemptible bool
@@ -255,8 +257,11 @@ func (j *Job) Pods() int {
 	return n
 }
 
-// GPUs returns how much GPU all pods of the job need together.
+// GPUs returns how much GPU all pods of the job need together; of a job with alternatives, those of the first one.
 func (j *Job) GPUs() Milli {
+	if j.Alternatives {
+		return Milli(j.Tasks[0].Pods) * j.Tasks[0].GPU
+	}
 	var m Milli
 	for i := range j.Tasks {
 		m += Milli(j.Tasks[i].Pods) * j.Tasks[i].GPU

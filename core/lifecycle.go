@@ -56,6 +56,9 @@ func CheckJob(j *Job) error {
 	if j.Gang && !rigid {
 		return fmt.Errorf("job %s: a gang that starts with no pods", j.Name)
 	}
+	if err := checkAlternatives(j); err != nil {
+		return err
+	}
 	return checkCombinations(j)
 }
 
@@ -155,6 +158,7 @@ func (e *Engine) submit(now Time, spec Job) error {
 	q.Jobs++
 	e.nominations.inherit(j)
 	e.recovery.submitted(j)
+	e.alternatives.submitted(j, now)
 	e.waiting.enqueue(j, now)
 	return nil
 }
@@ -244,6 +248,7 @@ func (e *Engine) end(name string) error {
 	}
 	e.waiting.withdraw(j)
 	e.longTerm.ended(j)
+	e.alternatives.ended(j)
 	e.nominations.denominate(j)
 	e.nominations.passOn(j)
 	if j.suspended != nil {
@@ -504,6 +509,7 @@ func (e *Engine) tellBroken() {
 // pod of it is left on a node.
 func (e *Engine) requeueIfGone(j *job, now Time) {
 	e.suspensions.settle(j)
+	e.alternatives.settle(j)
 	if j.Gang && !j.begun && j.count[podLeaving] > 0 {
 		return
 	}

@@ -148,8 +148,10 @@ type job struct {
 	// pinned: while it has a place, it may be evicted. See Engine.expose.
 	exposed bool
 	held    bool // it failed, and is not to start: see recovery.go
-	touched bool // it is among entitlement.touched
-	goes    bool // the last trial of evictions found that it may be evicted as a whole
+	// unchosen says that it has alternatives, and is to run as none of them until the next choice.
+	unchosen bool
+	touched  bool // it is among entitlement.touched
+	goes     bool // the last trial of evictions found that it may be evicted as a whole
 }
 
 // jobTable is the live jobs.

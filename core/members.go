@@ -17,6 +17,9 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 	if err := e.packs.keeps(j); err != nil {
 		return err
 	}
+	if j.Alternatives {
+		return fmt.Errorf("job %s has alternatives, so no pods join it", ev.Job)
+	}
 	t, next, err := e.checkAdded(j, &ev)
 	if err != nil {
 		return err

@@ -204,7 +204,7 @@ func (w *waiting) enqueue(j *job, now Time) {
 	if j.suspended != nil && j.suspended.over {
 		return
 	}
-	if j.class != nil || j.held || w.pausing(j) || j.count[podWaiting] == 0 || j.Gang && j.nomination != nil {
+	if j.class != nil || j.held || j.unchosen || w.pausing(j) || j.count[podWaiting] == 0 || j.Gang && j.nomination != nil {
 		return
 	}
 	// A gang starts when all pods of its last start are gone, and when it has its minimum.

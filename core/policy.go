@@ -30,6 +30,7 @@ type Policy struct {
 	Defrag   Defrag
 	Room     Room
 	Packing  Packing
+	Goodput  Goodput
 	// Mix is the requests that will be made, as far as they are known beforehand;
 	// strategies that depend on the mix then take it from here. Otherwise they
 	// learn it from what comes.

@@ -34,6 +34,7 @@ func (e *Engine) Decide(now Time) []Decision {
 	e.nominations.restartAsked()
 	e.standbys.run(now)
 	e.packs.cancel()
+	e.alternatives.run(now)
 
 	// 2. What depends on the nodes, on the mix of requests and on time.
 	e.planner.dropSearches()

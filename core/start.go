@@ -141,6 +141,7 @@ func (e *Engine) bound(j *job, p *pod, since Time) {
 	if j.count[podRunning] == 1 {
 		j.started, j.saved = since, since
 		e.runs.add(j)
+		e.alternatives.started(j)
 	}
 	e.changes.podStarted(j, p)
 	e.packs.started(j)

@@ -111,6 +111,12 @@ func events(l *line, tasks []*line, now core.Time) []core.Event {
 		return []core.Event{core.JobShielded{Job: l.name, Shielded: l.cmd == "shield"}}
 	case "estimate":
 		return []core.Event{core.JobEstimated{Job: l.name, Estimate: l.time("time", 0)}}
+	case "measured":
+		ev := core.JobMeasured{Job: l.name, Restart: l.time("restart", 0), Until: l.time("until", 0)}
+		for _, w := range l.list("goodputs") {
+			ev.Goodputs = append(ev.Goodputs, l.thousandths("goodputs", w))
+		}
+		return []core.Event{ev}
 	case "slowed":
 		return []core.Event{core.JobSlowed{Job: l.name, Share: int64(l.number("share", 0))}}
 	case "checkpoint":
@@ -299,7 +305,7 @@ func resourceAmount(resource string, thousandths int64) core.Milli {
 // line itself.
 func readJob(l *line, tasks []*line, now core.Time) core.Job {
 	j := core.Job{
-		Name: l.name, Queue: l.word("queue", "q"), User: l.word("user", ""), Gang: l.flag("gang"),
+		Name: l.name, Queue: l.word("queue", "q"), User: l.word("user", ""), Gang: l.flag("gang"), Alternatives: l.flag("alternatives"),
 		Kind: core.Kind(l.oneOf("kind", core.Kinds[:], 0)), Class: core.Class(l.oneOf("class", []string{"HP", "LP"}, 0)),
 		Priority: int32(l.number("priority", 0)), Locked: l.flag("locked"), NotPreemptible: l.flag("notpreemptible"), NeverPreempts: l.flag("neverpreempts"),
 		NeverOnLent: l.flag("neveronlent"), Lends: l.flag("lends"), NeverRestarts: l.flag("neverrestarts"),

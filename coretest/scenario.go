@@ -313,6 +313,8 @@ func readPolicy(l *line) core.Config {
 	p.Defrag.MaxGPUTime = int64(l.number("maxgputime", 0)) * int64(core.WholeGPU)
 	p.Defrag.Restarts = core.RestartScope(l.oneOf("defragrestarts", []string{"never", "lp", "all"}, int(p.Defrag.Restarts)))
 	p.Defrag.MaxLost = l.time("maxlost", p.Defrag.MaxLost)
+	p.Goodput.Round = l.time("round", p.Goodput.Round)
+	p.Goodput.Restart = l.time("goodputrestart", p.Goodput.Restart)
 	p.Room.MaxMoves = l.number("room", p.Room.MaxMoves)
 	p.Room.Restarts = l.switched("restarts", p.Room.Restarts)
 	p.Room.AssumedWait = l.time("assumedwait", p.Room.AssumedWait)

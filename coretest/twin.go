@@ -45,7 +45,8 @@ import (
 //  15. jobs are held or restart, and nodes are cordoned and uncordoned, as failures and tests demand: see [Twin.recovers];
 //  16. jobs are suspended, resume and stop as [Twin.suspend], [Twin.resumeSuspended] and [Twin.checkSuspended] say;
 //  17. no pod starts where it prefers another node that is as good for the policy: see [Twin.preferred];
-//  18. decisions are about live jobs and about pods in the right state.
+//  18. a job with alternatives starts as one of its tasks, whole, and is told to run as another one once a round at most: see [Twin.resize];
+//  19. decisions are about live jobs and about pods in the right state.
 type Twin struct {
 	policy core.Policy
 	levels []string
@@ -65,6 +66,8 @@ type Twin struct {
 	upsets int
 	rooms  []*roomPlan                      // plans by which pods go elsewhere, for a job or because that was requested
 	asked  map[string]core.RestartRequested // since the last pass, by job
+	// resized is when jobs were last told to run as other tasks.
+	resized core.Time
 	recovery
 	had *had // what HP jobs had, if the policy forecasts it
 	// shares is what the engine says that queues are owed: see quota.TestSharesAreMaxMin.
@@ -160,6 +163,7 @@ type job struct {
 	// width is its GPUs then, where they decide between equal ones.
 	width    core.Milli
 	expected core.Time // its estimate
+	keeps    core.Time // until when it keeps what it runs on: see core.JobMeasured
 	served   serviceOf
 }
 
@@ -280,6 +284,9 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 		var err error
 		switch d.Op {
 		case core.Bind:
+			if err = w.chosen(j, d); err != nil {
+				break
+			}
 			passed[k] = w.passedBy(j)
 			if err = w.notPutOff(j, d, now); err == nil {
 				err = w.bind(j, d, now)
@@ -298,6 +305,10 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 		case core.Evict, core.Suspend:
 			if d.Reason == core.StandbyReturns {
 				err = w.evictGuests(j, d)
+				break
+			}
+			if d.Reason == core.Resized {
+				err = w.resize(j, d, now)
 				break
 			}
 			if d.Reason == core.Requested {

@@ -29,7 +29,7 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 		if w.jobs[ev.Job].pods[ev.Pod].room {
 			w.upsets++
 		}
-	case core.Tick, core.PodsGone, core.JobSubmitted, core.QueueSet, core.QueueRemoved, core.Checkpointed, core.JobSlowed,
+	case core.Tick, core.PodsGone, core.JobSubmitted, core.QueueSet, core.QueueRemoved, core.Checkpointed, core.JobSlowed, core.JobMeasured,
 		core.MoveRequested, core.RestartRequested, core.PodMoved, core.GPUTimeCounted:
 	default:
 		w.upsets++
@@ -107,6 +107,11 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 		j.ordered, j.expected = j.Submitted-j.bonus, j.Estimate
 		j.estimate, j.width = w.estimateOf(j, j.Estimate)
 		w.jobs[j.Name] = j
+		if j.Alternatives {
+			j.become(0)
+		}
+	case core.JobMeasured:
+		w.jobs[ev.Job].keeps = ev.Until
 	case core.PodsAdded:
 		w.jobs[ev.Job].add(&ev)
 	case core.PodRunning:

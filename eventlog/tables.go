@@ -356,6 +356,8 @@ func (t *Tables) jobChanged(now core.Time, ev core.Event) error {
 				}
 			}
 		})
+	case core.JobMeasured:
+		return t.at(ev.Job, nil, nil)
 	case core.JobSlowed:
 		return t.at(ev.Job, nil, nil, func(*Job) {}) // the eviction that follows from it is a decision
 	case core.Checkpointed:

@@ -100,6 +100,9 @@ func (s *SchedulingPolicySpec) check(p *core.Policy, wrong func(path, format str
 	if err := p.Packing.Check(p); err != nil {
 		return wrong("packing", "%v", err)
 	}
+	if err := p.Goodput.Check(p); err != nil {
+		return wrong("goodput", "%v", err)
+	}
 	if l := p.Fairness.Lease; l > 0 && l < 60*core.Second {
 		return wrong("fairness.lease", "at least 1m, or 0; found %s", Duration(l))
 	}

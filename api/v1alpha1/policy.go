@@ -58,6 +58,8 @@ type SchedulingPolicySpec struct {
 	Defragmentation *Defragmentation `json:"defragmentation,omitempty"`
 	// Packing lets two jobs share GPUs, in the simulator. It goes with no preemption, lease or defragmentation.
 	Packing *Packing `json:"packing,omitempty"`
+	// Goodput determines when jobs that can run in several ways get other GPUs, in the simulator. It goes with no preemption, lease or packing.
+	Goodput *Goodput `json:"goodput,omitempty"`
 }
 
 // SchedulingPolicyStatus is what the scheduler reports about a policy.
@@ -506,6 +508,25 @@ type Packing struct {
 	CancelBelow *float64 `json:"cancelBelow,omitempty" min:"0" max:"1"`
 }
 
+// Goodput gives jobs that can run on several numbers of GPUs, or several models, those with which the goodputs of all count most.
+type Goodput struct {
+	// Round is the time between two choices; 0 means that none are made: each job runs in the first way that it lists.
+	Round *Duration `json:"round,omitempty"`
+	// Restart is how long a restart is expected to take, for jobs of which nothing else is known.
+	Restart *Duration `json:"restart,omitempty"`
+	// Profile is how long a job runs on one GPU of each model before it is trained; 0 means not at all.
+	Profile *Duration `json:"profile,omitempty"`
+	// Similar starts a job without a profile if a similar one has ended, with what was learned from that.
+	Similar *bool `json:"similar,omitempty"`
+}
+
+func (g *Goodput) apply(p *core.Goodput) {
+	setTime(&p.Round, g.Round)
+	setTime(&p.Restart, g.Restart)
+	setTime(&p.Profile, g.Profile)
+	set(&p.Similar, g.Similar)
+}
+
 func (k *Packing) apply(p *core.Packing) {
 	set(&p.On, k.Enabled)
 	set(&p.MemMiB, k.MemoryMiB)
@@ -551,6 +572,9 @@ func (s *SchedulingPolicySpec) apply(p *core.Policy) {
 	}
 	if k := s.Packing; k != nil {
 		k.apply(&p.Packing)
+	}
+	if g := s.Goodput; g != nil {
+		g.apply(&p.Goodput)
 	}
 	if d := s.Defragmentation; d != nil {
 		d.apply(&p.Defrag)

@@ -17,6 +17,7 @@ import (
 	"github.com/muster-sched/muster/core/policy/lucid"
 	"github.com/muster-sched/muster/core/policy/muster"
 	"github.com/muster-sched/muster/core/policy/schedmate"
+	"github.com/muster-sched/muster/core/policy/sia"
 	"github.com/muster-sched/muster/core/policy/themis"
 	"github.com/muster-sched/muster/core/policy/tiresias"
 )
@@ -25,7 +26,7 @@ import (
 type Doc = doc.Doc
 
 // All lists the built-in policies in the order in which help shows them.
-var All = slices.Concat(muster.Docs, kant.Docs, lucid.Docs, schedmate.Docs, horus.Docs, helios.Docs, tiresias.Docs, themis.Docs, classic.Docs, drf.Docs, fgd.Docs, asi.Docs, astraea.Docs)
+var All = slices.Concat(muster.Docs, kant.Docs, lucid.Docs, schedmate.Docs, sia.Docs, horus.Docs, helios.Docs, tiresias.Docs, themis.Docs, classic.Docs, drf.Docs, fgd.Docs, asi.Docs, astraea.Docs)
 
 // ByName finds a built-in policy.
 func ByName(name string) (Doc, bool) {

@@ -27,11 +27,11 @@ var mayImport = map[string][]string{
 	"core/place":       {"core/cluster", "core/frag"},
 	"core/place/joint": {"core/place"},
 	"core/defrag":      {"core/cluster", "core/place"},
-	"core":             {"core/cluster", "core/frag", "core/gputime", "core/quota", "core/place", "core/defrag", "internal/fit"},
+	"core":             {"core/cluster", "core/frag", "core/goodput", "core/gputime", "core/quota", "core/place", "core/defrag", "internal/fit"},
 	"core/policy":      {"core", "core/place", "core/policy/"},
 
 	"workload":    {"core", "core/cluster", "core/quota"},
-	"sim":         {"core", "workload"},
+	"sim":         {"core", "workload", "sim/elastic"},
 	"sim/elastic": {"core", "core/goodput", "workload"},
 	"eventlog":    {"core", "core/cluster", "core/place", "workload", "internal/durable"},
 	"replay":      {"core", "core/cluster", "core/quota", "eventlog", "workload"},
@@ -41,7 +41,7 @@ var mayImport = map[string][]string{
 	"api":         {"core", "core/cluster", "core/place", "core/quota", "workload", "api/"},
 	"snapshot":    {"core", "core/cluster", "core/frag", "workload", "api/"},
 	"advisor":     {"core", "workload", "runlog", "semantic/estimate", "semantic/extract", "semantic/history", "semantic/metadata", "semantic/redact", "internal/spelling"}, // jobs as the semantic layer's
-	"reproduce":   {"core/", "workload", "sim", "sim/elastic", "metrics", "report", "runlog", "advisor", "semantic/estimate", "semantic/history", "disagg", "disagg/", "internal/optimum"},
+	"reproduce":   {"core/", "workload", "sim", "metrics", "report", "runlog", "advisor", "semantic/estimate", "semantic/history", "disagg", "disagg/", "internal/optimum"},
 	"bench":       {"core/"},
 	"migrate":     {"api/"},
 
