@@ -71,12 +71,24 @@ func newJob(number int64, l *sim.Live) *Job {
 			need = l.Tasks[i].MinPods
 		}
 		j.tasks[i].need = need
-		j.missing += need
 	}
+	j.count()
 	for i := range j.on {
 		j.on[i] = -1
 	}
 	return j
+}
+
+// count counts the pods that the job lacks: of all tasks or, of a job with alternatives, of the task that lacks fewest.
+func (j *Job) count() {
+	j.missing = 0
+	for i := range j.tasks {
+		if n := j.tasks[i].missing(); !j.job.Alternatives {
+			j.missing += n
+		} else if i == 0 || n < j.missing {
+			j.missing = n
+		}
+	}
 }
 
 // podSet is a set of pod numbers, one bit each; nil is empty.
@@ -121,6 +133,9 @@ func (j *Job) bind(pod int, node int32) {
 		p.done--
 	}
 	j.missing += p.missing()
+	if j.job.Alternatives {
+		j.count()
+	}
 	j.Bound++
 	if j.on != nil {
 		j.on[pod] = int(node)
@@ -147,6 +162,9 @@ func (j *Job) release(pod int, why sim.Release) {
 		j.done.set(pod, j.job.Pods)
 	}
 	j.missing += p.missing()
+	if j.job.Alternatives {
+		j.count()
+	}
 	j.Bound--
 	if j.on != nil && !done {
 		j.on[pod] = -1

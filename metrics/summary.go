@@ -62,6 +62,8 @@ type Summary struct {
 	CPU *sim.CPUBesideGPU `json:"cpu_beside_gpu,omitempty"`
 	// Packed is nil in runs without --profiles.
 	Packed *sim.Packed `json:"packed,omitempty"`
+	// Trained is nil in runs without jobs whose training was measured.
+	Trained *sim.Trained `json:"trained,omitempty"`
 }
 
 // Rules are what the policy and the model of the run allow, as far as the audit checks it.
@@ -98,6 +100,8 @@ type Rules struct {
 	LongTerm *LongTermRules `json:"long_term,omitempty"`
 	// Packing says that two jobs may share GPUs.
 	Packing bool `json:"packing,omitempty"`
+	// Round is how often jobs with alternatives are given GPUs again, in seconds.
+	Round float64 `json:"goodput_round_s,omitempty"`
 	// EvictGrace is how long evicted pods take at most to leave, in seconds.
 	EvictGrace float64 `json:"evict_grace_s"`
 }
@@ -136,7 +140,7 @@ func NewRules(p *core.Policy, grace core.Time) *Rules {
 		HPOnly: p.Preempt.HPOnly, Delay: p.Preempt.Delay.Seconds(), Lease: p.Fairness.Lease.Seconds(), OwnQueue: p.Preempt.Priority == core.InQueue && !p.Preempt.Backfill,
 		Unprotected: p.Preempt.Unprotected, ProtectedQueues: p.Preempt.ProtectedQueues, CPUReserve: float64(p.CPUOnly.Reserve) / 1000,
 		RoomMoves: p.Room.MaxMoves, RoomRestarts: p.Room.Restarts, EvictGrace: grace.Seconds(), StaleGrace: p.Requeue.StaleGrace.Seconds(), MaxRestarts: p.Recovery.MaxRestarts,
-		DefragRestarts: restarts, Forecast: p.Spot.Period.Seconds(), LongTerm: longTerm(p), Packing: p.Packing.On,
+		DefragRestarts: restarts, Forecast: p.Spot.Period.Seconds(), LongTerm: longTerm(p), Packing: p.Packing.On, Round: p.Goodput.Round.Seconds(),
 	}
 }
 

@@ -3,12 +3,12 @@ package reproduce
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"path/filepath"
+	"math/bits"
 	"slices"
 
-	"github.com/muster-sched/muster/core/goodput"
-	"github.com/muster-sched/muster/sim/elastic"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/policy/sia"
+	"github.com/muster-sched/muster/sim"
 	"github.com/muster-sched/muster/workload"
 )
 
@@ -19,20 +19,8 @@ var schedmateSia = Experiment{
 	run:   runSchedmateSia,
 }
 
-// siaOptions are the cluster, the rules and the constants of the simulator of Sia's authors (its default cluster; the command of its page).
-func siaOptions() elastic.Options {
-	return elastic.Options{
-		Pools:     []elastic.Pool{{Model: "aws", Nodes: 6, PerNode: 4}, {Model: "dgx-ext", Nodes: 2, PerNode: 8}, {Model: "rtx", Nodes: 3, PerNode: 8}},
-		Round:     60,
-		Objective: goodput.SiaObjective,
-		Restart:   map[string]float64{"cifar10": 50, "deepspeech2": 25, "bert": 120, "yolov3": 80, "imagenet": 250},
-		Expected:  map[string]float64{"cifar10": 30, "deepspeech2": 25, "bert": 120, "yolov3": 45, "imagenet": 250},
-		Slower:    map[string]float64{"cifar10": 1.8, "deepspeech2": 1.2, "bert": 1.2, "yolov3": 1.2, "imagenet": 1.2},
-	}
-}
-
-// siaProfile is for how long a job is profiled on each GPU model, in seconds: our assumption, no paper says it of its simulations.
-const siaProfile = 30
+// siaCluster is the cluster of both papers: T4, A100 and RTX 2080 Ti GPUs.
+const siaCluster = "6x4:aws,2x8:dgx-ext,3x8:rtx"
 
 // siaFigures are what a paper says of a policy on a workload: hours, and of Sia's paper what it says beside.
 type siaFigures struct{ mean, p99, makespan, gpuHours, jobs, most float64 }
@@ -58,13 +46,16 @@ var siaTraces = []siaTrace{
 	},
 }
 
-// siaArm is what the scheduler knows about jobs.
+// siaArm is a policy, and what the scheduler knows about jobs.
 type siaArm struct {
-	profile  float64
+	profile  core.Time
 	similar  float64 // share of the jobs for which similar ones are looked for and found, if some have ended
 	known    bool
 	measured bool // steps take as long as was measured
 }
+
+// siaProfile is for how long Sia profiles a job on each GPU model.
+var siaProfile = sia.Policy().Goodput.Profile
 
 // siaOutcome is what became of the jobs of all samples of a workload.
 type siaOutcome struct {
@@ -73,21 +64,19 @@ type siaOutcome struct {
 }
 
 // play runs the samples of a workload, in each of them as if it were alone.
-func (a siaArm) play(ctx context.Context, m *workload.Elastic, samples [][]workload.ElasticJob, seed uint64) (out siaOutcome, err error) {
-	outcomes := make([]elastic.Outcome, len(samples))
+func (a siaArm) play(ctx context.Context, samples []sample, seed uint64) (out siaOutcome, err error) {
+	outcomes := make([]*siaSink, len(samples))
+	stats := make([]sim.Stats, len(samples))
 	err = inParallel(ctx, len(samples), func(int) {}, func(i int) error {
-		o := siaOptions()
-		o.Profile, o.Known = a.profile, a.known
-		if a.measured {
-			o.Slower = nil
-		}
-		if a.similar > 0 {
-			o.Similar = func(job int) bool {
-				return rand.New(rand.NewPCG(seed, uint64(i)<<32|uint64(job))).Float64() < a.similar
-			}
-		}
+		p := sia.Policy()
+		p.Goodput.Profile, p.Goodput.Similar = a.profile, a.similar > 0
+		outcomes[i] = &siaSink{round: p.Goodput.Round}
+		config := sim.Config{Cluster: samples[i].cluster, Jobs: a.jobs(samples[i].jobs), Policy: p, Seed: seed<<32 | uint64(i), Models: sim.Models{Similar: a.similar, Known: a.known}}
 		var err error
-		outcomes[i], err = elastic.Run(m, samples[i], o)
+		stats[i], err = sim.Run(ctx, config, outcomes[i])
+		if err == nil && stats[i].Ended != len(samples[i].jobs) {
+			err = fmt.Errorf("sample %d: %d of %d jobs ended", i+1, stats[i].Ended, len(samples[i].jobs))
+		}
 		return err
 	})
 	if err != nil {
@@ -95,14 +84,14 @@ func (a siaArm) play(ctx context.Context, m *workload.Elastic, samples [][]workl
 	}
 	var took []float64
 	n := float64(len(samples))
-	for _, o := range outcomes {
-		took = append(took, o.Took...)
-		out.makespan += o.Makespan / 3600 / n
-		out.gpuHours += o.GPUSeconds / 3600
-		out.jobs += o.Mean / n
-		out.most = max(out.most, float64(o.Most))
-		out.restarts += float64(o.Restarts)
-		out.similar += float64(o.Similar)
+	for i, o := range outcomes {
+		took = append(took, o.took...)
+		out.makespan += stats[i].End.Seconds() / 3600 / n
+		out.gpuHours += o.gpuSeconds / 3600
+		out.jobs += o.jobs / float64(max(1, o.rounds)) / n
+		out.most = max(out.most, float64(o.most))
+		out.restarts += float64(stats[i].Trained.Restarts)
+		out.similar += float64(stats[i].Trained.Similar)
 	}
 	all := float64(len(took))
 	out.gpuHours, out.restarts, out.similar = out.gpuHours/all, out.restarts/all, out.similar/all
@@ -114,11 +103,117 @@ func (a siaArm) play(ctx context.Context, m *workload.Elastic, samples [][]workl
 	return out, nil
 }
 
+// jobs yields jobs as the arm runs them.
+func (a siaArm) jobs(jobs []workload.Job) workload.Jobs {
+	fast := map[*workload.ElasticApp]*workload.ElasticApp{}
+	return func(yield func(workload.Job, error) bool) {
+		for _, j := range jobs {
+			if a.measured {
+				app := j.Training.App
+				if fast[app] == nil {
+					c := *app
+					c.Slower = 1
+					fast[app] = &c
+				}
+				j.Training = &workload.Training{App: fast[app], Batch: j.Training.Batch}
+			}
+			if !yield(j, nil) {
+				return
+			}
+		}
+	}
+}
+
+// siaSink measures a run.
+type siaSink struct {
+	took       []float64 // from the submission to the end of each job that ended, in seconds
+	gpuSeconds float64
+	round      core.Time
+	// held is how many GPUs are in use since at, live how many jobs there are. jobs is the sum of those over the rounds, most the most at the end of one.
+	held, live, most int
+	at               core.Time
+	jobs             float64
+	rounds           int
+}
+
+func (s *siaSink) until(t core.Time) {
+	for ; core.Time(s.rounds+1)*s.round < t; s.rounds++ {
+		s.jobs += float64(s.live)
+		s.most = max(s.most, s.live)
+	}
+	s.gpuSeconds += float64(s.held) * (t - s.at).Seconds()
+	s.at = t
+}
+
+func (s *siaSink) Node(core.Time, *core.Node, bool) error { return nil }
+
+func (s *siaSink) Submitted(t core.Time, _ *sim.Live) error {
+	s.until(t)
+	s.live++
+	return nil
+}
+
+func (s *siaSink) Bound(t core.Time, _ *sim.Live, pods []core.Placement, _ core.Reason) error {
+	s.until(t)
+	for i := range pods {
+		s.held += bits.OnesCount64(pods[i].GPUs)
+	}
+	return nil
+}
+
+func (s *siaSink) Released(t core.Time, _ *sim.Live, pods []core.Placement, _ sim.Release, _ sim.Eviction) error {
+	s.until(t)
+	for i := range pods {
+		s.held -= bits.OnesCount64(pods[i].GPUs)
+	}
+	return nil
+}
+
+func (s *siaSink) Ended(t core.Time, j *sim.Live, _ *sim.Rejection) error {
+	s.until(t)
+	s.live--
+	s.took = append(s.took, (t - j.Submitted).Seconds())
+	return nil
+}
+
+// sample is a sample of a workload, and the cluster on which it runs.
+type sample struct {
+	cluster workload.Cluster
+	jobs    []workload.Job
+}
+
+// openSamples reads the samples of a workload of Sia's authors.
+func openSamples(file string) ([]sample, error) {
+	n, err := workload.Samples(file)
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := workload.OpenCluster(siaCluster, workload.Options{})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]sample, n)
+	for i := range out {
+		out[i].cluster = cluster
+		jobs, _, err := workload.OpenJobs(file, workload.Options{Sample: i + 1})
+		if err != nil {
+			return nil, err
+		}
+		for j, err := range jobs {
+			if err != nil {
+				return nil, err
+			}
+			out[i].jobs = append(out[i].jobs, j)
+		}
+	}
+	return out, nil
+}
+
 // playSeeds is the mean over the seeds, and the means by seed.
-func (a siaArm) playSeeds(ctx context.Context, m *workload.Elastic, samples [][]workload.ElasticJob, seeds []uint64) (out siaOutcome, means []float64, err error) {
+func (a siaArm) playSeeds(ctx context.Context, samples []sample, seeds []uint64) (out siaOutcome, means []float64, err error) {
 	n := float64(len(seeds))
 	for _, s := range seeds {
-		x, err := a.play(ctx, m, samples, s)
+		x, err := a.play(ctx, samples, s)
 		if err != nil {
 			return out, nil, err
 		}
@@ -133,12 +228,7 @@ func (a siaArm) playSeeds(ctx context.Context, m *workload.Elastic, samples [][]
 const siaBand = 0.15
 
 func runSchedmateSia(ctx context.Context, o Options) (Result, error) {
-	profiles, err := o.trace("sia/profile_placements.csv.gz", "measurements of Sia's authors")
-	if err != nil {
-		return nil, err
-	}
-	m, err := workload.OpenElastic(filepath.Dir(profiles))
-	if err != nil {
+	if _, err := o.trace("sia/profile_placements.csv.gz", "measurements of Sia's authors"); err != nil {
 		return nil, err
 	}
 	seeds := []uint64{0, 1, 2}
@@ -155,11 +245,11 @@ func runSchedmateSia(ctx context.Context, o Options) (Result, error) {
 		if err != nil {
 			return nil, err
 		}
-		samples, err := workload.OpenElasticJobs(file)
+		samples, err := openSamples(file)
 		if err != nil {
 			return nil, err
 		}
-		if err := s.compare(ctx, &o, t, m, samples, seeds); err != nil {
+		if err := s.compare(ctx, &o, t, samples, seeds); err != nil {
 			return nil, err
 		}
 	}
@@ -173,20 +263,20 @@ const siaCaption = "Jobs on any number of GPUs (Sia, SOSP 2023; SchedMate §4.2,
 
 const siaNote = "Public: the workloads, step times, gradients, and the constants of the authors' simulator. Assumed by us: 30 s of profiling on one GPU of each model, beside the start, during which a job\n" +
 	"does not train (no paper says it); similar jobs are found for 85 % of the jobs, if one of their application has ended. SchedMate lets a part of the jobs end early, and does not say which: here none does.\n" +
-	"These rows are not the engine's: sim/elastic chooses by core/goodput, and knows GPUs by their number alone, as the authors' simulator does."
+	"The engine places the pods of jobs on nodes: where what is free is in pieces, jobs restart elsewhere. In the authors' simulator they move for nothing."
 
 // compare adds the rows of a workload.
-func (s *siaTrace) compare(ctx context.Context, o *Options, t *Table, m *workload.Elastic, samples [][]workload.ElasticJob, seeds []uint64) error {
+func (s *siaTrace) compare(ctx context.Context, o *Options, t *Table, samples []sample, seeds []uint64) error {
 	jobs := 0
 	for _, x := range samples {
-		jobs += len(x)
+		jobs += len(x.jobs)
 	}
 	run := func(what string, a siaArm) (siaOutcome, []float64, error) {
 		o.say("%s: %d samples, %s", s.name, len(samples), what)
 		if a.similar > 0 && a.similar < 1 {
-			return a.playSeeds(ctx, m, samples, seeds)
+			return a.playSeeds(ctx, samples, seeds)
 		}
-		x, err := a.play(ctx, m, samples, 0)
+		x, err := a.play(ctx, samples, 0)
 		return x, nil, err
 	}
 	sia, _, err := run("Sia", siaArm{})
@@ -255,10 +345,10 @@ func (s *siaTrace) sensitivity(t *Table, run func(string, siaArm) (siaOutcome, [
 		name string
 		siaArm
 	}{
-		{"Sia that profiles for 10 s", siaArm{profile: 10}},
-		{"Sia+ that profiles for 10 s", siaArm{profile: 10, similar: advisorMatches}},
-		{"Sia that profiles for 60 s", siaArm{profile: 60}},
-		{"Sia+ that profiles for 60 s", siaArm{profile: 60, similar: advisorMatches}},
+		{"Sia that profiles for 10 s", siaArm{profile: 10 * core.Second}},
+		{"Sia+ that profiles for 10 s", siaArm{profile: 10 * core.Second, similar: advisorMatches}},
+		{"Sia that profiles for 60 s", siaArm{profile: 60 * core.Second}},
+		{"Sia+ that profiles for 60 s", siaArm{profile: 60 * core.Second, similar: advisorMatches}},
 		{"Sia+ that finds all similar jobs", siaArm{profile: siaProfile, similar: 1}},
 		{"Sia that knows all measurements", siaArm{known: true}},
 		{"Sia, steps as short as measured", siaArm{measured: true}},

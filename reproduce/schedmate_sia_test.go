@@ -11,7 +11,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// siaFixture is a folder of traces with one application, whose steps get shorter by the square root of its GPUs, and 16 jobs a workload.
+// siaFixture is a folder of traces with one application, whose steps take longer the more GPUs there are, and 16 jobs a workload.
 func siaFixture(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -38,7 +38,7 @@ func siaFixture(t *testing.T) string {
 	runs := []string{"app,batch_size,progress,iteration,metric,grad_sqr,grad_var"}
 	for _, batch := range []int{128, 1024, 4096} {
 		for e := range 20 {
-			runs = append(runs, fmt.Sprintf("cifar10,%d,%d,0,0,1,%d", batch, 300*(e+1), 5*(e+1)))
+			runs = append(runs, fmt.Sprintf("cifar10,%d,%d,0,0,1,%d", batch, 700*(e+1), 5*(e+1)))
 		}
 	}
 	for name, rows := range map[string][]string{"profile_placements": places, "profile_scalability": more, "profile_validation": runs} {

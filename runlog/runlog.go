@@ -310,6 +310,8 @@ type Facts struct {
 	CPU *sim.CPUBesideGPU
 	// Packed is nil if no job could be packed.
 	Packed *sim.Packed
+	// Trained counts jobs whose training was measured.
+	Trained *sim.Trained
 }
 
 // Close ends the run, completes its files and returns the summary. A folder that only
@@ -366,7 +368,7 @@ func (f *Facts) fill(s *metrics.Summary) {
 		s.Standby.Bound = f.Grace.Seconds()
 	}
 	s.PeakRSSMiB = peakRSSMiB()
-	s.CPU, s.Failures, s.Packed = f.CPU, f.Failures, f.Packed
+	s.CPU, s.Failures, s.Packed, s.Trained = f.CPU, f.Failures, f.Packed, f.Trained
 }
 
 // complete writes what is only known at the end.

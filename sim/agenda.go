@@ -37,11 +37,13 @@ const (
 	release                    // its owner releases it
 	mend                       // a node is repaired
 	test                       // a test of a node ends
+	learn                      // a round ends under a policy that chooses by goodput
+	step                       // a training has started, or is at the end of an epoch
 )
 
 // byChance reports whether events of the kind go on as long as the run does.
 func (h happening) byChance() bool {
-	return h == fail || h == repair || h == ask || h == lend || h == takeBack || h == breakDown || h == mend || h == test
+	return h == fail || h == repair || h == ask || h == lend || h == takeBack || h == breakDown || h == mend || h == test || h == learn
 }
 
 // leave is a set of pods that are terminating.

@@ -142,7 +142,7 @@ func (r *run) adjust(now core.Time) {
 func (r *run) retime(now core.Time, s *state) {
 	for i := range s.runners {
 		w := &s.runners[i]
-		if w.speed == 0 || w.speed == r.speedOf(s, w.pods) {
+		if w.speed == 0 || s.training != nil || w.speed == r.speedOf(s, w.pods) {
 			continue
 		}
 		w.banked += core.Time(float64(max(0, now-w.started)) * w.speed)

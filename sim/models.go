@@ -35,6 +35,10 @@ type Models struct {
 	Interference Interference
 	// Packing is how jobs slow each other down that share GPUs.
 	Packing Packing
+	// Similar is the share of the jobs, 0..1, of which a similar one is found if one of the same application has ended, under policies that ask for that; and
+	// Known says that all that was measured of trainings is known from the start.
+	Similar float64
+	Known   bool
 	// MTBF is the mean time between failures of one node, Repair the mean time until it
 	// is back; both are exponential. If MTBF is 0, no node fails.
 	MTBF, Repair core.Time

@@ -74,6 +74,8 @@ type Stats struct {
 	CPU *CPUBesideGPU
 	// Packed is nil without [Packing].
 	Packed *Packed
+	// Trained is nil if no job's training was measured.
+	Trained *Trained
 	// Failures counts what [Failures] did; nil if there are none.
 	Failures *FailureStats
 	// Interrupted is set if the context ended the run early.
@@ -107,6 +109,7 @@ type run struct {
 	gone          []core.Placement
 	slow          interference
 	expected      forecasts
+	trainings     trainings
 }
 
 // state is a live job as the simulator sees it.
@@ -131,6 +134,7 @@ type state struct {
 	// suspended is set while the job is, or its GPUs are being freed; what its runners have banked is work that it keeps if it goes on.
 	suspended bool
 	sharing
+	training *training // nil if it was not measured
 	// chance is by what the job fails; nil before it works for the first time, or if none fails.
 	chance *rand.Rand
 }
@@ -370,6 +374,10 @@ func (r *run) happen(now core.Time, e event) error {
 		return r.lend(now, e.job)
 	case takeBack:
 		return r.takeBack(now, e.job)
+	case learn:
+		return r.learned(now)
+	case step:
+		return r.stepped(now, e.job, e.turn)
 	case measure:
 		return r.measureBeside(now, e.job, e.with, e.turn)
 	case breakDown:
@@ -404,6 +412,10 @@ func (r *run) submit(now core.Time, j workload.Job) error {
 	if j.Submitted < now {
 		return fmt.Errorf("job %s is submitted at %gs, after one at %gs: jobs must come in order", j.Name, j.Submitted.Seconds(), now.Seconds())
 	}
+	trained, err := r.train(&j)
+	if err != nil {
+		return err
+	}
 	if r.Estimates {
 		j.Estimate = j.Duration
 	}
@@ -436,7 +448,7 @@ func (r *run) submit(now core.Time, j workload.Job) error {
 	if err := r.tell(now, core.JobSubmitted{Job: spec}); err != nil {
 		return err
 	}
-	s := &state{Live: Live{Job: j, Pods: j.Pods()}, serial: r.stats.Submitted, began: -1, sharing: profiled}
+	s := &state{Live: Live{Job: j, Pods: j.Pods()}, serial: r.stats.Submitted, began: -1, sharing: profiled, training: trained}
 	s.told = &Live{Job: j, Pods: s.Pods}
 	s.placed = make([]core.Placement, s.Pods)
 	s.slowdown = r.slowdownOf(s)
@@ -467,6 +479,9 @@ func (r *run) submit(now core.Time, j workload.Job) error {
 	}
 	r.moved = now
 	r.stats.Submitted++
+	if err := r.trainsFrom(now, s); err != nil {
+		return err
+	}
 	if err := r.sinks.job(now, s, told{call: tellSubmitted}, nil); err != nil || j.Recorded == nil {
 		return err
 	}
@@ -579,7 +594,13 @@ func (r *run) place(now core.Time, s *state, d *core.Decision) error {
 	return nil
 }
 
-func (r *run) start(now core.Time, s *state, i int) { r.startAt(now+r.Models.StartDelay, s, i) }
+func (r *run) start(now core.Time, s *state, i int) {
+	if s.training != nil {
+		r.startTraining(now, s)
+		return
+	}
+	r.startAt(now+r.Models.StartDelay, s, i)
+}
 
 // startAt lets a runner work from a time on, unless it works already.
 func (r *run) startAt(at core.Time, s *state, i int) {
@@ -634,6 +655,10 @@ func (r *run) halt(now core.Time, s *state, pods []int) {
 		if w.speed == 0 {
 			continue
 		}
+		if s.training != nil {
+			r.rest(now, s)
+			continue
+		}
 		worked, kept := w.banked+core.Time(float64(max(0, now-w.started))*w.speed), core.Time(0)
 		if s.Checkpoint > 0 {
 			kept = worked / s.Checkpoint * s.Checkpoint
@@ -648,7 +673,7 @@ func (r *run) halt(now core.Time, s *state, pods []int) {
 	}
 }
 
-// hasLeast reports whether the job has the minimum pods of each of its tasks without the
+// hasLeast reports whether the job has the minimum pods of each of its tasks, or all of one of its alternatives, without the
 // given pods and those that are leaving.
 func (s *state) hasLeast(without []int) bool {
 	p := 0
@@ -661,11 +686,14 @@ func (s *state) hasLeast(without []int) bool {
 			}
 			p++
 		}
-		if n < s.Tasks[t].Minimum() {
+		if s.Alternatives && n == s.Tasks[t].Pods {
+			return true
+		}
+		if !s.Alternatives && n < s.Tasks[t].Minimum() {
 			return false
 		}
 	}
-	return true
+	return !s.Alternatives
 }
 
 // finish ends a runner whose work is done and, with the last, the job.
@@ -708,6 +736,9 @@ func (r *run) end(now core.Time, s *state, w *runner, why Release) error {
 // forget takes a job off the lists of live ones.
 func (r *run) forget(s *state) {
 	delete(r.jobs, s.Name)
+	if s.training != nil {
+		r.trainings.live = slices.DeleteFunc(r.trainings.live, func(o *state) bool { return o == s })
+	}
 	if r.Models.MoveEvery > 0 {
 		last := len(r.live) - 1
 		r.live[s.live], r.live[last].live = r.live[last], s.live
@@ -730,6 +761,8 @@ func (r *run) evict(now core.Time, s *state, d *core.Decision) error {
 		why = Reclaimed
 	case core.LeaseOver:
 		why = LeaseOver
+	case core.Resized:
+		why = Resized
 	case core.MemberLost, core.StaleGang:
 		why = NodeLost
 	case core.Consolidation, core.Requested, core.Defragmentation:

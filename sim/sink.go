@@ -68,8 +68,9 @@ const (
 	LeaseOver  // it has run for its lease, and leaves for a job that has received less
 	Crashed    // it failed, and its job goes on later
 	Suspended  // it goes on where it was, with the work that it has done
+	Resized    // its job goes on as another of its tasks, or waits
 )
 
 func (r Release) String() string {
-	return [...]string{"finished", "failed", "cancelled", "preempted", "reclaimed", "migrated", "node_lost", "move_failed", "restarted", "lease_over", "crashed", "suspended"}[r]
+	return [...]string{"finished", "failed", "cancelled", "preempted", "reclaimed", "migrated", "node_lost", "move_failed", "restarted", "lease_over", "crashed", "suspended", "resized"}[r]
 }

@@ -40,8 +40,8 @@ func jobRow(pairs ...string) string {
 func TestBadJobs(t *testing.T) {
 	for _, test := range []struct{ name, text, want string }{
 		{"an empty file", "", `f: a header row, found an empty file`},
-		{"no known header", "a,b,c\n", `f:1: the header of a workload (muster, openb, philly, lingjun, chronus, acme), found "a,b,c"`},
-		{"a cluster", clusterHeader, `f:1: the header of a workload (muster, openb, philly, lingjun, chronus, acme), found that of a muster cluster`},
+		{"no known header", "a,b,c\n", `f:1: the header of a workload (muster, openb, philly, lingjun, chronus, acme, sia), found "a,b,c"`},
+		{"a cluster", clusterHeader, `f:1: the header of a workload (muster, openb, philly, lingjun, chronus, acme, sia), found that of a muster cluster`},
 		{"a column missing", strings.Replace(jobsHeader, "queue,", "", 1), `f:1: the header of a muster workload with a column "queue"`},
 		{"a column too many", "nice," + jobsHeader, `f:1: the header of a muster workload with no column "nice"`},
 		{"a column twice", "job," + jobsHeader, `f:1: the header of a muster workload with one column "job"`},
@@ -160,8 +160,8 @@ func TestForcedFormat(t *testing.T) {
 	for format, want := range map[string]string{
 		"lingjun": "<nil>",
 		"philly":  `f:1: the header of a philly workload with a column "submit_s"`,
-		"spot":    `f: format: one of muster, openb, philly, lingjun, chronus, acme for a workload, found "spot"`,
-		"slurm":   `f: format: one of muster, openb, philly, lingjun, chronus, acme for a workload, found "slurm"`,
+		"spot":    `f: format: one of muster, openb, philly, lingjun, chronus, acme, sia for a workload, found "spot"`,
+		"slurm":   `f: format: one of muster, openb, philly, lingjun, chronus, acme, sia for a workload, found "slurm"`,
 	} {
 		got := "<nil>"
 		if _, err := collect(text, Options{Format: format}); err != nil {

@@ -8,9 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
-
-	"github.com/muster-sched/muster/core"
 )
 
 // Elastic are measured applications that train on any number of GPUs of several models, as the authors of Sia measured them (SOSP
@@ -27,6 +24,19 @@ type ElasticApp struct {
 	Steps map[ElasticPlace][]StepTime
 	// Runs are whole trainings, in the order of their batch sizes, all with as many epochs.
 	Runs []ElasticRun
+	// Restart is for how long the GPUs of a job that starts are idle, and Expected what a scheduler takes that to be, in seconds. Slower is how much
+	// longer than measured steps take, 1 or more: what lies between them.
+	Restart, Expected, Slower float64
+}
+
+// siaStarts are constants of the simulator of Sia's authors, by application: Restart, Expected and Slower. Others have the first row.
+var siaStarts = map[string][3]float64{
+	"":            {30, 30, 1},
+	"cifar10":     {50, 30, 1.8},
+	"deepspeech2": {25, 25, 1.2},
+	"bert":        {120, 120, 1.2},
+	"yolov3":      {80, 45, 1.2},
+	"imagenet":    {250, 250, 1.2},
 }
 
 // ElasticPlace is where a job runs: GPUs in all, the same number on each of the nodes.
@@ -59,11 +69,9 @@ type ElasticEpoch struct {
 	GradSqr, GradVar float64
 }
 
-// ElasticJob is a training that is submitted.
-type ElasticJob struct {
-	Name      string
-	Submitted core.Time
-	App       string
+// Training is what a job trains, if how fast that goes was measured.
+type Training struct {
+	App *ElasticApp
 	// Batch is the batch size that its user tuned.
 	Batch int
 }
@@ -129,7 +137,11 @@ func (e *Elastic) app(name string) *ElasticApp {
 	if a := e.App(name); a != nil {
 		return a
 	}
-	a := &ElasticApp{Name: name, Steps: map[ElasticPlace][]StepTime{}}
+	start, ok := siaStarts[name]
+	if !ok {
+		start = siaStarts[""]
+	}
+	a := &ElasticApp{Name: name, Steps: map[ElasticPlace][]StepTime{}, Restart: start[0], Expected: start[1], Slower: start[2]}
 	i, _ := slices.BinarySearchFunc(e.Apps, name, func(a *ElasticApp, name string) int { return cmp.Compare(a.Name, name) })
 	e.Apps = slices.Insert(e.Apps, i, a)
 	return a
@@ -169,23 +181,6 @@ func (e *Elastic) check(folder string) error {
 		}
 	}
 	return nil
-}
-
-// OpenElasticJobs reads the jobs of a file of Sia's workloads, by sample, each in the order of submissions.
-func OpenElasticJobs(path string) ([][]ElasticJob, error) {
-	var out [][]ElasticJob
-	err := eachRow(filepath.Dir(path), strings.TrimSuffix(filepath.Base(path), ".gz"), []string{"workload", "name", "time", "application", "batch_size"}, func(t *table) {
-		sample := int(t.count(0, 1, 1000))
-		j := ElasticJob{string(t.name(1)), t.seconds(2), string(t.name(3)), int(t.count(4, 1, math.MaxInt32))}
-		for len(out) < sample {
-			out = append(out, nil)
-		}
-		out[sample-1] = append(out[sample-1], j)
-	})
-	for _, jobs := range out {
-		slices.SortStableFunc(jobs, func(a, b ElasticJob) int { return cmp.Compare(a.Submitted, b.Submitted) })
-	}
-	return out, err
 }
 
 // eachRow reads the columns of each row of a file of a folder, compressed by gzip (.gz) or not.

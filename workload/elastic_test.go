@@ -1,6 +1,8 @@
 package workload
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -68,32 +70,67 @@ func TestElastic(t *testing.T) {
 	if r := a.Runs[0]; r.Batch != 4 || r.Epochs[0] != (ElasticEpoch{11, 0, 4000}) || r.Epochs[1] != (ElasticEpoch{21.5, 5, 6}) {
 		t.Errorf("the first training is %+v", r)
 	}
-	jobs, err := OpenElasticJobs(filepath.Join(dir, "jobs.csv"))
-	if err != nil || len(jobs) != 2 || len(jobs[0]) != 2 || jobs[0][0] != (ElasticJob{"early", core.Second / 2, "net", 8}) || jobs[1][0].Name != "b" {
-		t.Errorf("jobs %+v, %v", jobs, err)
+	file := filepath.Join(dir, "jobs.csv")
+	if n, err := Samples(file); n != 2 || err != nil {
+		t.Errorf("%d samples, %v; want 2", n, err)
+	}
+	for sample, want := range map[int]string{0: "early 0.5s of 2 GPUs, batch 8; late 9s of 1 GPUs, batch 4; ", 2: "b 7s of 1 GPUs, batch 8; "} {
+		jobs, _, err := OpenJobs(file, Options{Sample: sample})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for j, err := range jobs {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got += fmt.Sprintf("%s %vs of %d GPUs, batch %d; ", j.Name, j.Submitted.Seconds(), j.GPUs()/core.WholeGPU, j.Training.Batch)
+		}
+		if got != want {
+			t.Errorf("sample %d: %s, want %s", sample, got, want)
+		}
 	}
 }
 
 func TestBadElastic(t *testing.T) {
-	for _, c := range []struct{ file, old, now, want string }{
-		{"profile_placements.csv", "placement", "place", "profile_placements.csv:1: placement: a column"},
-		{"profile_placements.csv", "22", "2x", "profile_placements.csv:4: placement: a digit 1..9"},
-		{"profile_placements.csv", "0.25", "0", "profile_placements.csv:3: step_time: a number above 0"},
-		{"profile_placements.csv", "0.25", "NaN", "profile_placements.csv:3: step_time: a number of at least 0"},
-		{"profile_scalability.csv", "3,6", "0,6", "profile_scalability.csv:3: num_nodes: a whole number"},
-		{"profile_validation.csv", "4e3", "-1", "profile_validation.csv:3: grad_var: a number of at least 0"},
-		{"profile_validation.csv", "net,4,21.5,21,0,5,6\n", "", "profile_validation.csv: as many epochs"},
-		{"profile_validation.csv", "21.5", "11", "profile_validation.csv: progress that grows"},
-		{"profile_scalability.csv", "net,fast,3", "web,fast,3", "profile_validation.csv: trainings of each application"},
-		{"jobs.csv", "2,b,7", "2,b,soon", "jobs.csv:2: time: seconds"},
+	for _, c := range []struct {
+		file, old, now, want string
+		sample               int
+	}{
+		{"profile_placements.csv", "placement", "place", "profile_placements.csv:1: placement: a column", 0},
+		{"profile_placements.csv", "22", "2x", "profile_placements.csv:4: placement: a digit 1..9", 0},
+		{"profile_placements.csv", "0.25", "0", "profile_placements.csv:3: step_time: a number above 0", 0},
+		{"profile_placements.csv", "0.25", "NaN", "profile_placements.csv:3: step_time: a number of at least 0", 0},
+		{"profile_scalability.csv", "3,6", "0,6", "profile_scalability.csv:3: num_nodes: a whole number", 0},
+		{"profile_validation.csv", "4e3", "-1", "profile_validation.csv:3: grad_var: a number of at least 0", 0},
+		{"profile_validation.csv", "net,4,21.5,21,0,5,6\n", "", "profile_validation.csv: as many epochs", 0},
+		{"profile_validation.csv", "21.5", "11", "profile_validation.csv: progress that grows", 0},
+		{"profile_scalability.csv", "net,fast,3", "web,fast,3", "profile_validation.csv: trainings of each application", 0},
+		{"jobs.csv", "2,b,7", "1,b,soon", "jobs.csv:2: time: seconds", 0},
+		{"jobs.csv", "9,net", "9,web", "jobs.csv:3: application: an application that was measured", 0},
+		{"jobs.csv", "2,b,7", "2,b,7", "jobs.csv: workload: jobs of sample 3, found none", 3},
 	} {
 		dir := elasticFolder(t, c.file, c.old, c.now)
 		_, err := OpenElastic(dir)
 		if c.file == "jobs.csv" {
-			_, err = OpenElasticJobs(filepath.Join(dir, c.file))
+			err = errors.Join(err, readAll(filepath.Join(dir, c.file), c.sample))
 		}
 		if !IsBadInput(err) || !strings.Contains(strings.ReplaceAll(err.Error(), ": expected", ":"), c.want) {
 			t.Errorf("%s with %q: %v, want %q", c.file, c.now, err, c.want)
 		}
 	}
+}
+
+// readAll reads all jobs of a sample.
+func readAll(path string, sample int) error {
+	jobs, _, err := OpenJobs(path, Options{Sample: sample})
+	if err != nil {
+		return err
+	}
+	for _, err := range jobs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

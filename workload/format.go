@@ -25,6 +25,7 @@ var formats = []format{
 	{"chronus", nil, &chronusJobs},
 	{"acme", nil, &acmeJobs},
 	{"spot", &spotCluster, nil},
+	{"sia", nil, &siaJobs},
 }
 
 // columns are the columns of a format. Their order numbers them, required ones

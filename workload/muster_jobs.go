@@ -18,7 +18,7 @@ import (
 var musterJobs = jobFormat{
 	columns: columns{exact: true, required: []string{"job", "task", "queue", "kind", "class", "priority", "gang",
 		"pods", "gpu_milli", "cpu_milli", "mem_mib", "gpu_models", "submit_s", "duration_s", "outcome",
-		"checkpoint_s", "locked", "topology", "affinity"}, optional: []string{"mobility", "standby", "user", "profile", "suspend", "combinations"}},
+		"checkpoint_s", "locked", "topology", "affinity"}, optional: []string{"mobility", "standby", "user", "profile", "suspend", "combinations", "alternatives"}},
 	start: func(t *table, _ *Options) nextJob { return (&jobReader{t: t}).next },
 }
 
@@ -48,6 +48,7 @@ const (
 	jobProfile
 	jobSuspend
 	jobCombinations
+	jobAlternatives
 )
 
 // Names of the classes and outcomes in files.
@@ -104,9 +105,16 @@ func (r *jobReader) next() (Job, int, error) {
 	return Job{}, line, r.t.err
 }
 
-// combine adds the combinations of GPU models that a job, whose first row is on a line, lists. Tasks that name no model are on those.
+// combine adds the combinations of GPU models that a job, whose first row is on a line, lists. Tasks that name no model are on those. It checks what
+// the rows of a job say together.
 func (r *jobReader) combine(j *Job, list string, line int) error {
+	if list == "" && !j.Alternatives {
+		return nil
+	}
 	if list == "" {
+		if err := core.CheckJob(&j.Job); err != nil {
+			return &Error{File: r.t.file, Line: line, Field: "alternatives", Want: err.Error()}
+		}
 		return nil
 	}
 	var err error
@@ -142,6 +150,7 @@ func (r *jobReader) row() Job {
 	}
 	j.Standby = r.standby(j.Class)
 	j.Suspend = r.suspend()
+	j.Alternatives = len(t.text(jobAlternatives)) > 0 && t.bool(jobAlternatives)
 	j.Submitted = t.seconds(jobSubmit)
 	j.Duration = t.seconds(jobDuration)
 	j.Checkpoint = t.seconds(jobCheckpoint)
@@ -252,6 +261,7 @@ func (r *jobReader) join(j *Job) {
 		{jobStandby, slices.Equal(k.Standby, j.Standby)},
 		{jobSuspend, k.Suspend == j.Suspend},
 		{jobTopology, k.Topology == j.Topology},
+		{jobAlternatives, k.Alternatives == j.Alternatives},
 	} {
 		if !agreed.same {
 			r.t.wrong(agreed.column, fmt.Sprintf("the same as in the row above, of the same job %q", j.Name))

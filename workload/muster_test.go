@@ -357,7 +357,7 @@ func TestWritersRefuse(t *testing.T) {
 // The empty workload has a header and no jobs.
 func TestEmptyWorkload(t *testing.T) {
 	text := write(t, nil)
-	if want := strings.TrimSuffix(jobsHeader, "\n") + ",mobility,standby,user,profile,suspend,combinations\n"; text != want {
+	if want := strings.TrimSuffix(jobsHeader, "\n") + ",mobility,standby,user,profile,suspend,combinations,alternatives\n"; text != want {
 		t.Errorf("got %q, want %q", text, want)
 	}
 	if jobs, err := collect(text, Options{}); err != nil || len(jobs) != 0 {

@@ -165,6 +165,7 @@ func (r *row) task(j *Job, t *core.Task) {
 	r.text(j.Profile)
 	r.text(suspensionText(j.Suspend))
 	r.text(core.FormatCombinations(j.Combinations, nil))
+	r.text(map[bool]string{true: "true"}[j.Alternatives])
 	r.end()
 }
 

@@ -21,6 +21,8 @@ type Options struct {
 	// MinDuration and MaxDuration keep only the jobs whose run time is within these
 	// bounds; MaxDuration 0 means no limit.
 	MinDuration, MaxDuration core.Time
+	// Sample is which sample of a workload of Sia's authors is read, from 1 on; 0 means the first.
+	Sample int
 	// Rebase makes the first selected job the zero of time. Otherwise jobs keep their
 	// distance from the trace's zero.
 	Rebase bool

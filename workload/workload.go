@@ -47,6 +47,8 @@ type Job struct {
 	Outcome  Outcome
 	// Profile names what it does on its GPUs, of measured [Profiles]; empty if nothing is known.
 	Profile string
+	// Training says how fast it is on any number of GPUs; nil if that was not measured. Then its Duration is 0, and follows from it.
+	Training *Training
 	// Standby are the windows in which its pods lend their GPUs, if it is an HP job.
 	Standby []Window
 	// Recorded is what else is known about a job of a recorded cluster; nil for other

@@ -36,6 +36,7 @@ func (f *inputFlags) register(flags *pflag.FlagSet) {
 	dateVar(flags, &o.ToWall, "to-date", "omit jobs submitted at or after this `DATE`")
 	durationVar(flags, &o.MinDuration, "min-duration", "omit jobs that run for less than this")
 	durationVar(flags, &o.MaxDuration, "max-duration", "omit jobs that run for longer than this")
+	flags.IntVar(&o.Sample, "sample", 0, "format sia: the `NUMBER` of the sample of jobs, from 1; by default the first one")
 	flags.BoolVar(&o.Rebase, "rebase", false, "start the clock at the first remaining job")
 	flags.Float64Var(&o.CPULoad, "cpu-load", 0, "asi-cpu: the `SHARE` of all cores that jobs without GPUs request, such as 0.5")
 	flags.Float64Var(&o.Load, "load", 0, "built-in workloads: the `RATIO` of requested to available GPU time, such as 0.9")
@@ -62,6 +63,8 @@ func (f *inputFlags) check(c *cobra.Command, cluster, jobs string) error {
 	switch {
 	case !(o.Load >= 0 && o.Load <= 10):
 		return badUsage(c, "--load: expected a number above 0 and at most 10; found %v", o.Load)
+	case o.Sample < 0 || o.Sample > 1000:
+		return badUsage(c, "--sample: expected a number from 1 to 1000; found %d", o.Sample)
 	case o.GPUs < 0:
 		return badUsage(c, "--gpus: expected a number of at least 1; found %d", o.GPUs)
 	case o.LeafSize < 0 || o.LeafSize > maxGroup:

@@ -45,6 +45,7 @@ func (f *modelFlags) register(flags *pflag.FlagSet) {
 	flags.Float64Var(&f.Packing.Tracked, "tracked", 1, "`SHARE` (0 to 1) of the jobs whose throughput can be read from their logs, for --profiles")
 	f.Packing.Settle = 120 * core.Second
 	durationVar(flags, &f.Packing.Settle, "settle", "time after which the throughput of a job beside another one is measured, for --profiles")
+	flags.Float64Var(&f.Similar, "similar", 1, "`SHARE` (0 to 1) of the jobs of which a similar one is known if one of the same application has ended, under policies with goodput.similar")
 	durationVar(flags, &f.MTBF, "node-mtbf", "mean time between failures of a node; by default no node fails")
 	durationVar(flags, &f.Repair, "node-repair", "mean time to repair a failed node")
 	flags.StringVar(&f.failures, "failures", "", "let jobs fail as the `FILE` says, or as acme: the failures of the infrastructure that Acme published")
@@ -62,6 +63,9 @@ func (f *modelFlags) register(flags *pflag.FlagSet) {
 func (f *modelFlags) check(c *cobra.Command) error {
 	if !(f.CommShare >= 0 && f.CommShare <= 1) {
 		return badUsage(c, "--comm-share: expected a number from 0 to 1; found %v", f.CommShare)
+	}
+	if !(f.Similar >= 0 && f.Similar <= 1) {
+		return badUsage(c, "--similar: expected a number from 0 to 1; found %v", f.Similar)
 	}
 	if !(f.SpreadCost >= 0 && f.SpreadCost <= 1000) {
 		return badUsage(c, "--spread-cost: expected a number from 0 to 1000; found %v", f.SpreadCost)

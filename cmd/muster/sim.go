@@ -319,7 +319,7 @@ func (f *simFlags) replay(ctx context.Context, c *cobra.Command, cluster *worklo
 		Policy: policy.Name, Rules: rules, Seed: f.seed, Cluster: f.cluster, Workload: f.workload, Decisions: int64(r.stats.Decisions), Wall: time.Since(begin), Interrupted: r.stats.Interrupted,
 		Defrag: r.stats.Defrag, Forecast: r.stats.Forecast, Period: policy.Spot.Period,
 		Grace: f.models.Grace,
-		CPU:   r.stats.CPU, Failures: r.stats.Failures, Packed: r.stats.Packed,
+		CPU:   r.stats.CPU, Failures: r.stats.Failures, Packed: r.stats.Packed, Trained: r.stats.Trained,
 	})
 	if err == nil {
 		err = f.checkWindow(c, r)

@@ -430,7 +430,10 @@ func (a *auditor) whole(j *job) {
 	}
 	for i := range j.tasks {
 		t := &j.tasks[i]
-		if t.bound+t.done < t.min {
+		if j.alternatives && t.bound == 0 {
+			continue
+		}
+		if t.bound+t.done < t.min || j.alternatives && t.bound != j.bound {
 			a.breach(Gang, "gang %s at %s: task %q has %d of %d pods bound, the whole job %d",
 				j.name, seconds(a.now), t.name, t.bound, t.min, j.bound)
 			return

@@ -15,6 +15,7 @@ type job struct {
 	user                 string
 	running              int64 // its pods that count as running for the bounds of queues
 	gang, locked         bool
+	alternatives         bool // the gang runs as one of its tasks at a time
 	replaceable          bool // its pods may be moved
 	exposed              bool // locked, and bound when such jobs held more than nominal quota
 	rank                 rank
@@ -135,11 +136,17 @@ func (j *job) pod(i int) (*pod, *task) {
 
 // complete reports whether all pods that must start are bound or done.
 func (j *job) complete() bool {
+	if j.alternatives {
+		return slices.ContainsFunc(j.tasks, func(t task) bool { return t.bound+t.done == t.min })
+	}
 	return !slices.ContainsFunc(j.tasks, func(t task) bool { return t.bound+t.done < t.min })
 }
 
-// gpu returns what all pods of the job need together.
+// gpu returns what all pods of the job need together; of a job with alternatives, those of the first one.
 func (j *job) gpu() int64 {
+	if j.alternatives {
+		return int64(j.tasks[0].pods) * j.tasks[0].gpu
+	}
 	var sum int64
 	for i := range j.tasks {
 		sum += int64(j.tasks[i].pods) * j.tasks[i].gpu
@@ -204,6 +211,7 @@ func (s *submissions) job() *job {
 		gang: s.bool("gang"), locked: s.bool("locked"), replaceable: s.optional("mobility") == "replaceable", submit: s.time("submit_s"),
 		whole: -1, evicted: -1, ended: -1, stale: -1,
 	}
+	j.alternatives = s.optional("alternatives") == "true"
 	var err error
 	if j.rank.priority, err = strconv.ParseInt(s.text("priority"), 10, 64); err != nil {
 		s.wrong("priority", "a whole number")
@@ -239,6 +247,9 @@ func (s *submissions) task() task {
 	}
 	if models := s.text("gpu_models"); models != "" {
 		t.models = strings.Split(models, "|")
+		for i := range t.models {
+			t.models[i], _, _ = strings.Cut(t.models[i], "=") // how fast it is there
+		}
 	}
 	if affinity := s.text("affinity"); affinity != "" {
 		t.affinity(affinity)

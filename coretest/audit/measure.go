@@ -251,6 +251,9 @@ func (x *topology) add(j *job) {
 	held, all, most := map[string]int64{}, int64(0), int64(0)
 	for i := range j.pods {
 		p := &j.pods[i]
+		if p.node == nil {
+			continue // of another of its alternatives
+		}
 		all += p.amount()
 		held[p.node.group] += p.amount()
 	}

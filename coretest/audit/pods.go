@@ -478,6 +478,8 @@ func (a *auditor) cause(j *job, d *decision) {
 	case "node_lost", "crashed":
 		j.dissolving = j.gang && j.bound > 0 && !j.complete()
 	case "migrated", "move_failed": // see endMove
+	case "resized":
+		a.resized(j, d)
 	case "preempted", "reclaimed", "restarted", "lease_over":
 		a.measure.leave(d)
 		a.leaves(d.told)
@@ -517,6 +519,17 @@ func (a *auditor) cause(j *job, d *decision) {
 		a.beneficiary(j, d)
 	default:
 		a.breach(Format, "%s is released for reason %q", d.pod, reason)
+	}
+}
+
+// resized checks that a pod may stop so that its job runs as another of its tasks.
+func (a *auditor) resized(j *job, d *decision) {
+	r := a.summary.Rules
+	if !j.alternatives || r == nil || r.Round == 0 {
+		a.breach(Gang, "%s is resized at %s, and its job has no alternatives or the policy does not choose", d.pod, seconds(d.t))
+	}
+	if d.told != d.t {
+		j.dissolving = j.dissolving || j.bound > 0 && !j.complete()
 	}
 }
 

@@ -21,6 +21,7 @@ type rules struct {
 	Estimates       bool           `json:"estimates"`
 	LongTerm        *longTermRules `json:"long_term"`
 	Packing         bool           `json:"packing"`
+	Round           float64        `json:"goodput_round_s"`
 }
 
 // forHP checks that LP jobs evict none, where the policy says so. The job may have ended while

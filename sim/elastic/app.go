@@ -22,22 +22,25 @@ type app struct {
 	sizes [][]int
 	at    [][][]workload.StepTime
 	// speed1 is the samples a second of one GPU, with its largest batch, by pool.
-	speed1  []float64
-	restart float64 // seconds
-	slow    float64 // how often longer a real run takes
+	speed1 []float64
+	// configs are the ways to run a job, by pool and number of GPUs.
+	configs []config
+}
+
+// config is a way to run a job: GPUs of a pool, and how long its steps take there, in the order of the batch sizes.
+type config struct {
+	pool, gpus int
+	times      []workload.StepTime
 }
 
 // newApp looks up the configurations of each pool, or says which is not known.
-func newApp(m *workload.ElasticApp, pools []Pool, o *Options) (*app, error) {
-	a := &app{ElasticApp: m, pools: pools, restart: o.Restart[m.Name], slow: max(1, o.Slower[m.Name])}
-	if a.restart == 0 {
-		a.restart = defaultRestart
-	}
+func newApp(m *workload.ElasticApp, pools []Pool) (*app, error) {
+	a := &app{ElasticApp: m, pools: pools}
 	a.initBatch, a.maxBatch = float64(m.Runs[0].Batch), float64(m.Runs[len(m.Runs)-1].Batch)
 	for _, p := range pools {
 		one := m.Steps[workload.ElasticPlace{Model: p.Model, Nodes: 1, GPUs: 1}]
 		if len(one) == 0 {
-			return nil, fmt.Errorf("application %s: expected step times of one GPU of model %s, found none", m.Name, p.Model)
+			return nil, fmt.Errorf("step times of one GPU of model %s for application %s, found none", p.Model, m.Name)
 		}
 		last := one[len(one)-1]
 		a.minLocal, a.maxLocal = append(a.minLocal, one[0].Batch), append(a.maxLocal, last.Batch)
@@ -46,10 +49,21 @@ func newApp(m *workload.ElasticApp, pools []Pool, o *Options) (*app, error) {
 		at := make([][]workload.StepTime, len(sizes))
 		for k, n := range sizes {
 			if at[k] = a.steps(p, n); len(at[k]) == 0 {
-				return nil, fmt.Errorf("application %s: expected step times of %d GPUs of model %s, found none", m.Name, n, p.Model)
+				return nil, fmt.Errorf("step times of %d GPUs of model %s for application %s, found none", n, p.Model, m.Name)
 			}
 		}
 		a.sizes, a.at = append(a.sizes, sizes), append(a.at, at)
+	}
+	most := 1
+	for p := range pools {
+		most = max(most, min(mostGPUs, int(a.maxBatch/a.minLocal[p])))
+	}
+	for p := range pools {
+		for k, n := range a.sizes[p] {
+			if n <= most {
+				a.configs = append(a.configs, config{p, n, a.at[p][k]})
+			}
+		}
 	}
 	return a, nil
 }
@@ -87,6 +101,20 @@ func (a *app) steps(p Pool, gpus int) []workload.StepTime {
 		out = append(out, workload.StepTime{Batch: s.Batch, Step: s.Step + share*(step-s.Step), Sync: s.Sync + share*(sync-s.Sync)})
 	}
 	return out
+}
+
+// nearest returns the step times of a number of GPUs of a model on some nodes; if those were not measured, of the number that is nearest, and of that
+// the number of nodes; of equals, of the fewest.
+func (a *app) nearest(model string, nodes, gpus int) []workload.StepTime {
+	var best []workload.StepTime
+	least := [4]int{math.MaxInt}
+	for p, times := range a.Steps {
+		off := func(x, y int) int { return max(x-y, y-x) }
+		if by := [4]int{off(p.GPUs, gpus), off(p.Nodes, nodes), p.GPUs, p.Nodes}; p.Model == model && slices.Compare(by[:], least[:]) < 0 {
+			least, best = by, times
+		}
+	}
+	return best
 }
 
 // stepOf returns the times of a step with a batch size, between those of the nearest that were measured.

@@ -1,9 +1,7 @@
 package elastic
 
 import (
-	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -18,7 +16,7 @@ var truth = params{alphaC: 0.02, betaC: 0.004, alphaN: 0.05, betaN: 0.002, alpha
 
 // fixture is an application "net" on two pools, the second one twice as fast, and on a third with no measurements of 12 GPUs.
 func fixture() *workload.Elastic {
-	a := &workload.ElasticApp{Name: "net", Steps: map[workload.ElasticPlace][]workload.StepTime{}}
+	a := &workload.ElasticApp{Name: "net", Steps: map[workload.ElasticPlace][]workload.StepTime{}, Restart: 20, Expected: 20}
 	for _, m := range []struct {
 		model   string
 		perNode int
@@ -47,24 +45,25 @@ func fixture() *workload.Elastic {
 	return &workload.Elastic{Apps: []*workload.ElasticApp{a}}
 }
 
-func options() Options {
-	return Options{
-		Pools: []Pool{{"slow", 3, 4}, {"fast", 1, 8}}, Round: 60, Objective: goodput.SiaObjective,
-		Restart: map[string]float64{"net": 20}, Expected: map[string]float64{"net": 20},
-	}
-}
+func pools() []Pool { return []Pool{{"slow", 3, 4}, {"fast", 1, 8}} }
 
-func jobAt(i int, at float64) workload.ElasticJob {
-	return workload.ElasticJob{Name: fmt.Sprintf("net-%d", i), Submitted: core.Time(at * float64(core.Second)), App: "net", Batch: 512}
+// submitted is a job of the fixture.
+func submitted(t *testing.T, o Options, m *workload.Elastic) *Job {
+	t.Helper()
+	j, _, err := New(o).Submit(0, &workload.Training{App: m.Apps[0], Batch: 512})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
 }
 
 // The model that is fitted predicts the steps that were seen, and others.
 func TestFit(t *testing.T) {
-	a, err := newApp(fixture().Apps[0], options().Pools, &Options{})
+	a, err := newApp(fixture().Apps[0], pools())
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := &job{app: a, known: newKnown(2)}
+	j := &Job{app: a, known: newKnown(2)}
 	for p, most := range []int{8, 8} {
 		j.observeAll(p, most)
 		m := j.fitted(p)
@@ -127,7 +126,7 @@ func TestSplit(t *testing.T) {
 
 // Whole nodes that were not measured are between those that were.
 func TestStepsBetween(t *testing.T) {
-	a, err := newApp(fixture().Apps[0], options().Pools, &Options{})
+	a, err := newApp(fixture().Apps[0], pools())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,112 +139,156 @@ func TestStepsBetween(t *testing.T) {
 	}
 }
 
-// A job on one GPU waits for the round, is idle while it starts, and then takes its steps.
+// task is the number of the alternative with so many GPUs of a model.
+func task(t *testing.T, j *Job, name string) int {
+	t.Helper()
+	i := slices.IndexFunc(j.Tasks(), func(c core.Task) bool { return c.Name == name })
+	if i < 0 {
+		t.Fatalf("no alternative %s among %v", name, j.Tasks())
+	}
+	return i
+}
+
+// train lets a job run to its end, and says how long that takes.
+func train(j *Job) (took float64) {
+	for !j.Ended() {
+		n := j.Next() * (1 + 1e-9)
+		j.Advance(n)
+		took += n
+	}
+	return took
+}
+
+// A job on one GPU is idle while it starts, and then takes its steps.
 func TestOneGPU(t *testing.T) {
-	o := options()
-	o.Pools = []Pool{{"slow", 1, 1}}
 	m := fixture()
 	for i := range m.Apps[0].Runs { // larger batches get no further
 		for e := range m.Apps[0].Runs[i].Epochs {
 			m.Apps[0].Runs[i].Epochs[e].GradVar = 0
 		}
 	}
-	o.Known = true
-	out, err := Run(m, []workload.ElasticJob{jobAt(0, 10)}, o)
+	j := submitted(t, Options{Pools: pools(), Known: true}, m)
+	j.Start(task(t, j, "slow-1"))
+	// A batch of 32 in steps of 32: 10,000 steps.
+	step := m.Apps[0].Steps[workload.ElasticPlace{Model: "slow", Nodes: 1, GPUs: 1}][2].Step
+	if took, want := train(j), 20+10_000*step; math.Abs(took-want) > 0.02*want {
+		t.Errorf("took %v s, want about %v", took, want)
+	}
+}
+
+// A job keeps what it has done when it stops, however its time is cut, and is idle again when it starts.
+func TestStop(t *testing.T) {
+	j, cut := submitted(t, Options{Pools: pools()}, fixture()), submitted(t, Options{Pools: pools()}, fixture())
+	j.Start(task(t, j, "slow-1"))
+	cut.Start(task(t, cut, "slow-1"))
+	whole, pieces := train(j), 0.0
+	for range 10 {
+		cut.Advance(50)
+		pieces += 50
+	}
+	cut.Stop()
+	if cut.Advance(1000); !math.IsInf(cut.Next(), 1) {
+		t.Error("it goes on when it has stopped")
+	}
+	cut.Start(task(t, cut, "slow-1"))
+	if pieces += train(cut); math.Abs(pieces-whole-20) > 0.05*whole {
+		t.Errorf("took %v s with a stop, %v without", pieces, whole)
+	}
+}
+
+// Profiling takes a start and its time on each pool; a job like one that has ended needs none, and knows at once what that learned.
+func TestProfiling(t *testing.T) {
+	apps := New(Options{Pools: pools(), Profile: 30, Similar: func(n int) bool { return n == 2 }})
+	w := &workload.Training{App: fixture().Apps[0], Batch: 512}
+	j, _, err := apps.Submit(0, w)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A batch of 32 in steps of 32: 10,000 steps.
-	step := m.Apps[0].Steps[workload.ElasticPlace{Model: "slow", Nodes: 1, GPUs: 1}][2].Step
-	if want := 60 - 10 + 20 + 10_000*step; math.Abs(out.Took[0]-want) > 0.02*want || out.Restarts != 0 {
-		t.Errorf("took %v s with %d restarts, want about %v and none", out.Took[0], out.Restarts, want)
+	for _, c := range []struct {
+		on   string
+		left []string // on what it may run then
+	}{{"fast-1", []string{"slow-1"}}, {"slow-1", []string{"slow-1", "slow-2", "fast-1", "fast-2"}}} {
+		j.Start(task(t, j, c.on))
+		if j.Idle() != 50 || j.Next() != 50 {
+			t.Errorf("on %s it is idle for %v s, want 50", c.on, j.Idle())
+		}
+		j.Advance(60)
+		if j.progress != 0 || !math.IsInf(j.Next(), 1) {
+			t.Errorf("on %s it trains before the round is over", c.on)
+		}
+		var may []string
+		for i, g := range j.Goodputs() {
+			if g > 0 {
+				may = append(may, j.Tasks()[i].Name)
+			}
+		}
+		if !slices.Equal(may, c.left) {
+			t.Errorf("after %s it may run on %v, want %v", c.on, may, c.left)
+		}
+	}
+	if train(j); j.Goodputs()[task(t, j, "slow-2")] <= j.Goodputs()[task(t, j, "slow-1")] {
+		t.Error("two GPUs are worth no more than one")
+	}
+	apps.End(j)
+	for n, want := range map[int]bool{1: false, 2: true} {
+		o, similar, err := apps.Submit(n, w)
+		if err != nil || similar != want || o.toProfile() == want {
+			t.Errorf("job %d: similar %v, to be profiled %v, %v", n, similar, o.toProfile(), err)
+		}
 	}
 }
 
-// Profiling takes a start and its time on each pool, in whole rounds; a job like one that has ended needs none, and knows at once what the other one learned.
-func TestProfilingIsBypassed(t *testing.T) {
-	jobs := []workload.ElasticJob{jobAt(0, 0), jobAt(1, 40_000)}
-	run := func(change func(*Options)) Outcome {
-		o := options()
-		change(&o)
-		out, err := Run(fixture(), jobs, o)
-		if err != nil {
-			t.Fatal(err)
+// What was measured bounds what a job may have: as many GPUs as its largest batch has parts of the smallest size, and twice as many as were seen.
+func TestGoodputs(t *testing.T) {
+	j := submitted(t, Options{Pools: pools()}, fixture())
+	positive := func() (n int) {
+		for _, g := range j.Goodputs() {
+			if g > 0 {
+				n++
+			}
 		}
-		return out
+		return n
 	}
-	plain := run(func(*Options) {})
-	profiled := run(func(o *Options) { o.Profile = 30 })
-	plus := run(func(o *Options) { o.Profile, o.Similar = 30, func(int) bool { return true } })
-	if profiled.Took[0] < plain.Took[0]+60 || profiled.Took[1] < plain.Took[1]+60 {
-		t.Errorf("took %v, with profiling %v", plain.Took, profiled.Took)
+	if n := positive(); n != 2 {
+		t.Errorf("%d ways to run before any step was seen, want one GPU of each pool", n)
 	}
-	if plus.Similar != 1 || plus.Took[0] != profiled.Took[0] || plus.Took[1] >= plain.Took[1] {
-		t.Errorf("%d similar; took %v, with profiling %v, without %v", plus.Similar, plus.Took, profiled.Took, plain.Took)
+	for _, on := range []string{"slow-1", "slow-2", "slow-4"} {
+		j.Start(task(t, j, on))
+		j.Advance(25)
 	}
-	if slow := run(func(o *Options) { o.Slower = map[string]float64{"net": 10} }); slow.Took[0] < 3*plain.Took[0] {
-		t.Errorf("steps of ten times the time take %v, others %v", slow.Took, plain.Took)
+	if n := positive(); n != 4+4 { // 1, 2, 4 and 8 GPUs of each
+		t.Errorf("%d ways to run after 4 GPUs, want 8", n)
 	}
 }
 
-// Many jobs: in each round they hold no more GPUs than there are, each a configuration, and twice as many as seen at most.
-func TestRounds(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 1))
-	o := options()
-	o.Profile = 15
-	o.Similar = func(i int) bool { return i%3 == 0 }
-	var jobs []workload.ElasticJob
-	for i := range 40 {
-		jobs = append(jobs, jobAt(i, float64(i)*200*rng.Float64()))
+// Of places that were not measured, the nearest counts; steps of ten times the time take ten times as long.
+func TestFixed(t *testing.T) {
+	m := fixture()
+	j := submitted(t, Options{Pools: pools()}, m)
+	near := j.nearest("slow", 3, 6) // the fewest of those two GPUs off, on as many nodes as there are
+	if p := m.Apps[0].Steps[workload.ElasticPlace{Model: "slow", Nodes: 2, GPUs: 8}]; &near[0] != &p[0] {
+		t.Error("6 GPUs on 3 nodes are not as fast as 8 on 2")
 	}
-	slices.SortFunc(jobs, func(a, b workload.ElasticJob) int { return int(a.Submitted - b.Submitted) })
-	r := &run{Options: o, free: []int{12, 8}, finished: map[string]*job{}}
-	if err := r.open(fixture(), jobs); err != nil {
-		t.Fatal(err)
-	}
-	var out Outcome
-	for n := 1; r.left > 0; n++ {
-		if n > 100_000 {
-			t.Fatal("it does not end")
-		}
-		r.round(float64(n)*o.Round, &out)
-		left := slices.Clone(r.free)
-		for _, j := range r.active {
-			if j.pool < 0 {
-				continue
-			}
-			if left[j.pool] -= j.gpus; left[j.pool] < 0 || !slices.Contains(j.sizes[j.pool], j.gpus) || j.gpus > max(1, 2*slices.Max(j.most)) {
-				t.Fatalf("round %d: job %s on %d GPUs of pool %d, %v are left", n, j.ElasticJob.Name, j.gpus, j.pool, left)
-			}
-			if j.profiling && (j.gpus != 1 || j.progress > 0) || !j.profiling && slices.Contains(j.unprofiled, true) && j.progress > 0 {
-				t.Fatalf("round %d: job %s trains before it is profiled", n, j.ElasticJob.Name)
-			}
-		}
-	}
-	if out.Most < 5 || out.Similar == 0 {
-		t.Errorf("at most %d jobs at a time, %d similar", out.Most, out.Similar)
-	}
-	a, err := Run(fixture(), jobs, o)
-	b, _ := Run(fixture(), jobs, o)
-	if err != nil || !slices.Equal(a.Took, b.Took) {
-		t.Errorf("two runs differ: %v, %v, %v", a.Took, b.Took, err)
+	was := j.Alone("slow", 4)
+	m.Apps[0].Slower = 10
+	if is := j.Alone("slow", 4); math.Abs((is-20)/(was-20)-10) > 0.01 {
+		t.Errorf("takes %v s, with steps of ten times the time %v", was, is)
 	}
 }
 
-func TestBadRuns(t *testing.T) {
+func TestBadTrainings(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		change func(*Options, *workload.ElasticJob)
+		change func(*Options, *workload.Training)
 		want   string
 	}{
-		{"application", func(_ *Options, j *workload.ElasticJob) { j.App = "web" }, `expected an application that was measured, found "web"`},
-		{"batch", func(_ *Options, j *workload.ElasticJob) { j.Batch = 31 }, "a batch of at least 32, found 31"},
-		{"model", func(o *Options, _ *workload.ElasticJob) { o.Pools[0].Model = "new" }, "step times of one GPU of model new"},
-		{"nodes", func(o *Options, _ *workload.ElasticJob) { o.Pools[1].Nodes = 20 }, "step times of 40 GPUs of model fast"},
+		{"batch", func(_ *Options, w *workload.Training) { w.Batch = 31 }, "a batch of at least 32 for application net, found 31"},
+		{"model", func(o *Options, _ *workload.Training) { o.Pools[0].Model = "new" }, "step times of one GPU of model new"},
+		{"nodes", func(o *Options, _ *workload.Training) { o.Pools[1].Nodes = 20 }, "step times of 40 GPUs of model fast"},
 	} {
-		o, j := options(), jobAt(0, 0)
-		c.change(&o, &j)
-		if _, err := Run(fixture(), []workload.ElasticJob{j}, o); err == nil || !strings.Contains(err.Error(), c.want) {
+		o, w := Options{Pools: pools()}, &workload.Training{App: fixture().Apps[0], Batch: 512}
+		c.change(&o, w)
+		if _, _, err := New(o).Submit(0, w); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
