@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -17,10 +18,10 @@ type Local interface {
 }
 
 // Names are the backends that Choose knows.
-var Names = []string{"auto", "shim", "driver", "hybrid"}
+var Names = []string{"auto", "shim", "driver", "hybrid", "framework", "none"}
 
 // Choose returns the backend of the name for the processes: with auto, Shim where all
-// run with it, or Hybrid if the driver holds one of them already, else Driver. Hybrid
+// run with it, or Hybrid if the driver holds one of them already, Folder if some save themselves, else Driver. Hybrid
 // is not the first choice until a GPU has shown that it works: a driver that fails at
 // it loses the process. The calls name no program where there is none. An error says
 // what is missing for each.
@@ -33,8 +34,17 @@ func Choose(name, dir string, lease time.Duration, calls *gpu.Calls, pids []int)
 		return driver, nil
 	case "hybrid":
 		return &Hybrid{shim, driver}, nil
+	case "framework":
+		return &Framework{Dir: dir, Lease: lease}, nil
+	case "none":
+		return &None{}, nil
 	}
-	withShim := each(pids, func(pid int) error { _, err := shim.Phase(pid); return err })
+	own := NewFolder(dir, lease)
+	withShim := each(pids, func(pid int) error { _, err := own.Phase(pid); return err })
+	if withShim == nil && slices.ContainsFunc(pids, func(pid int) bool { return own.of(pid) != own.shim }) {
+		driver.Close()
+		return own, nil
+	}
 	if withShim != nil && !errors.Is(withShim, gpu.ErrNoPage) {
 		return nil, withShim
 	}
