@@ -100,8 +100,8 @@ func (a *Agent) enter(r *agentpb.AdvanceRequest) (*part, func(), error) {
 			Backend: b, SetLease: func(time.Duration) {},
 			File: filepath.Join(a.o.StateDir, "jobs", key+".json"),
 		}}
-		if shim, ok := b.(*checkpoint.Shim); ok {
-			p.local.SetLease = func(d time.Duration) { shim.Lease = d }
+		if own, ok := b.(*checkpoint.Folder); ok {
+			p.local.SetLease = own.SetLease
 		}
 		for _, pid := range r.Pids {
 			p.local.Processes = append(p.local.Processes, int(pid))

@@ -23,7 +23,6 @@ import (
 	"github.com/muster-sched/muster/agent/agentpb"
 	"github.com/muster-sched/muster/checkpoint"
 	"github.com/muster-sched/muster/checkpoint/image"
-	"github.com/muster-sched/muster/gpu"
 )
 
 const (
@@ -47,7 +46,7 @@ type Options struct {
 	StateDir string // of the records of operations, kept between starts
 	GPUDir   string // of the control pages; those of a pod are in a folder in it, named by the pod's UID
 	Log      *slog.Logger
-	// Open gives the processes of a folder; nil: those that run with gpu/shim.
+	// Open gives the processes of a folder; nil: those that run with gpu/shim, or save themselves.
 	Open func(dir string) checkpoint.Local
 	// Images keeps the memory of checkpointed processes; nil: the agent makes no checkpoints.
 	Images Images
@@ -98,7 +97,7 @@ func Open(o Options) (*Agent, error) {
 
 func open(o Options, records records) (*Agent, error) {
 	if o.Open == nil {
-		o.Open = func(dir string) checkpoint.Local { return &checkpoint.Shim{Dir: dir, Lease: lease} }
+		o.Open = func(dir string) checkpoint.Local { return checkpoint.NewFolder(dir, lease) }
 	}
 	a := &Agent{o: o, records: records, operations: map[string]*operation{}, parts: map[string]*part{}}
 	a.ctx, a.stop = context.WithCancelCause(context.Background())
@@ -279,7 +278,7 @@ func (a *Agent) resolve(r *agentpb.RunRequest) (pids, paused []int32, err error)
 	defer processes.Close()
 	pids = slices.Clone(r.Pids)
 	if len(pids) == 0 {
-		found, err := gpu.List(a.dir(r.Pod))
+		found, err := checkpoint.List(a.dir(r.Pod))
 		if err != nil {
 			return nil, nil, status.Errorf(codes.Internal, "%v", err)
 		}
@@ -373,7 +372,7 @@ func (a *Agent) Status(_ context.Context, r *agentpb.StatusRequest) (*agentpb.No
 }
 
 func (a *Agent) processes(pod string) []*agentpb.Process {
-	found, err := gpu.List(a.dir(pod))
+	found, err := checkpoint.List(a.dir(pod))
 	if err != nil {
 		a.o.Log.Error("a folder of control pages cannot be read", "pod", pod, "error", err)
 	}

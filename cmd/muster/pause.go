@@ -94,7 +94,7 @@ of its pods' nodes pause all of its processes as one. It keeps its GPUs.`,
 		},
 	}
 	dirFlag(c, &dir)
-	c.Flags().StringVar(&name, "backend", "auto", "what pauses the processes: shim, driver, hybrid, which is both, or auto: shim where all run with it, else driver")
+	c.Flags().StringVar(&name, "backend", "auto", "what pauses the processes: shim, driver, hybrid, which is both, framework, which is themselves, none, or auto: shim or framework as each process has it, else driver")
 	c.Flags().BoolVar(&list, "list", false, "list the processes that can be paused, and those that are")
 	durationVar(c.Flags(), &timeout, "timeout", "of one try: how long the GPU work in progress may take to end, and its memory to be copied")
 	c.Flags().IntVar(&retries, "retries", retries, "how often to try again; before each try the command waits, 1 s at first and then twice as long")
@@ -156,7 +156,7 @@ that muster pause has paused.`,
 		},
 	}
 	dirFlag(c, &dir)
-	c.Flags().StringVar(&name, "backend", "auto", "what pauses the processes: shim, driver, hybrid, which is both, or auto: shim where all run with it, else driver")
+	c.Flags().StringVar(&name, "backend", "auto", "what pauses the processes: shim, driver, hybrid, which is both, framework, which is themselves, none, or auto: shim or framework as each process has it, else driver")
 	durationVar(c.Flags(), &timeout, "timeout", "how long the memory may take to be restored")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a process, each on a line")
 	at.flags(c)
@@ -240,11 +240,13 @@ func listPausable(c *cobra.Command, at *remote, dir string, args []string, asJSO
 	if at.used() {
 		return at.list(c, asJSON)
 	}
-	return listProcesses(c, &checkpoint.Shim{Dir: dir, Lease: pauseLease}, asJSON)
+	return listProcesses(c, dir, asJSON)
 }
 
-func listProcesses(c *cobra.Command, backend *checkpoint.Shim, asJSON bool) error {
-	pids, err := gpu.List(backend.Dir)
+func listProcesses(c *cobra.Command, dir string, asJSON bool) error {
+	backend := checkpoint.NewFolder(dir, pauseLease)
+	defer backend.Close()
+	pids, err := checkpoint.List(dir)
 	if err != nil {
 		return err
 	}
@@ -261,7 +263,7 @@ func listProcesses(c *cobra.Command, backend *checkpoint.Shim, asJSON bool) erro
 		found = append(found, st)
 	}
 	if len(found) == 0 && !asJSON {
-		_, err := fmt.Fprintf(c.OutOrStdout(), "No process in %s can be paused.\n", table.Printable(backend.Dir))
+		_, err := fmt.Fprintf(c.OutOrStdout(), "No process in %s can be paused.\n", table.Printable(dir))
 		return err
 	}
 	return writeStatus(c, found, 0, asJSON)

@@ -1,0 +1,104 @@
+//go:build linux
+
+package agent
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/muster-sched/muster/agent/agentpb"
+)
+
+// savesItself has this test be a process of a folder that saves itself, and does all that it is asked for.
+func savesItself(t *testing.T, dir string, pid int) {
+	t.Helper()
+	path := func(name string) string { return filepath.Join(dir, fmt.Sprintf("%d.%s", pid, name)) }
+	f, err := os.Create(path("self"))
+	if err == nil {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		last := ""
+		for {
+			if ask, err := os.ReadFile(path("ask")); err == nil && string(ask) != last {
+				last = string(ask)
+				words := strings.Fields(last)
+				err := os.WriteFile(path("says.new"), []byte(words[0]+" "+words[1]+"\n"), 0o600)
+				if err == nil {
+					err = os.Rename(path("says.new"), path("says"))
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+	t.Cleanup(func() { close(stop); <-ended; f.Close() })
+}
+
+// The agent finds processes that save themselves, and pauses them by its operations and as a member of a job on several nodes.
+func TestProcessesThatSaveThemselves(t *testing.T) {
+	dir := t.TempDir()
+	pod := filepath.Join(dir, "gpu", "p")
+	if err := os.MkdirAll(pod, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	savesItself(t, pod, 7)
+	savesItself(t, pod, 8)
+	a, err := Open(Options{Node: "n", StateDir: filepath.Join(dir, "state"), GPUDir: filepath.Join(dir, "gpu"), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	are := func(want agentpb.Phase) {
+		t.Helper()
+		s, err := a.Status(t.Context(), &agentpb.StatusRequest{})
+		if err != nil || len(s.Processes) != 2 || s.Processes[0].Pid != 7 || s.Processes[0].Phase != want || s.Processes[1].Phase != want {
+			t.Errorf("the node has %v, %v; expected %v", s, err, want)
+		}
+	}
+	are(agentpb.Phase_PHASE_RUNNING)
+	for _, x := range []struct {
+		action agentpb.Action
+		want   agentpb.Phase
+	}{{actPause, agentpb.Phase_PHASE_SAVED}, {actResume, agentpb.Phase_PHASE_RUNNING}} {
+		r := request(name(x.action), x.action)
+		r.Pod = "p"
+		if op, err := a.Run(t.Context(), r); err != nil || op.State != agentpb.State_STATE_SUCCEEDED || len(op.Pids) != 2 {
+			t.Fatalf("%v, %v", op, err)
+		}
+		are(x.want)
+	}
+	for epoch, goal := range []string{"Gate", "Save", "Keep", "Release"} {
+		reply, err := a.Advance(t.Context(), &agentpb.AdvanceRequest{Job: "j", Pod: "p", Pids: []int32{7, 8}, Epoch: uint64(epoch + 1), Goal: goal, Lease: durationpb.New(time.Hour)})
+		if err != nil || reply.Outcome != "Reached" {
+			t.Fatalf("%s: %v, %v", goal, reply, err)
+		}
+		if goal == "Keep" {
+			are(agentpb.Phase_PHASE_SAVED)
+			if ask, err := os.ReadFile(filepath.Join(pod, "7.ask")); err != nil || !strings.HasSuffix(string(ask), " Saved 0\n") {
+				t.Errorf("when it is kept, it is asked %q, %v", ask, err)
+			}
+		}
+	}
+	are(agentpb.Phase_PHASE_RUNNING)
+}
