@@ -26,8 +26,10 @@ func (l *lead) before(o *lead) bool {
 		return l.less(o.price)
 	case l.excess != o.excess:
 		return o.excess
+	case l.pod.seq != o.pod.seq:
+		return l.pod.seq > o.pod.seq
 	}
-	return l.pod.seq > o.pod.seq
+	return l.pod.Pod < o.pod.Pod
 }
 
 // precedes reports whether a victim comes before that of every lead from one on.
@@ -48,13 +50,27 @@ func (v *victim) precedes(l *lead) bool {
 type ahead struct {
 	by    preemptor
 	leads heap[lead]
-	// All leads are of one level. Those of later levels are not listed yet: most plans need none. more says that there may be some: the heap has
+	// All leads are of one level, the first ones there: left says that there are others, which come after last. Those and the ones of later levels are not
+	// listed yet: most plans need none. more says that there may be some: the heap has
 	// no lead only if there are none. paid says that those that pay have been looked at already: see payers.
-	level  level
-	more   bool
+	level level
+	last  lead
+	left  bool
+	more  bool
+	most  int // leads that are listed next time
+	// While leads are listed: what costs more than limit is not among the first ones of the level that is listed. passed says that there was any.
+	listed level
+	limit  int64
+	passed bool
 	paid   bool
 	looked heap[victim]
 }
+
+// fewLeads is how many leads are listed at first, leadGrowth how many times as many each time.
+const (
+	fewLeads   = 64
+	leadGrowth = 8
+)
 
 // level is what comes first among the prices of leads: how far victims are spared, and their precedence.
 type level struct {
@@ -72,45 +88,83 @@ func lowest() level { return level{precedence: precedence{class: LP + 1}} }
 // partial reports whether a search has not found all its victims yet.
 func (s *search) partial() bool { return len(s.ahead.leads.items)+len(s.ahead.looked.items) > 0 }
 
-// refill lists the leads of the next level if all of the last one have been looked at.
+// refill lists the next leads if all that were listed have been looked at.
 func (pl *planner) refill(s *search) {
 	a := &s.ahead
 	if len(a.leads.items) > 0 || !a.more {
 		return
 	}
-	next := a.level
-	for l, p := range pl.later(s, func(least level) bool { return next != a.level && next.before(least) }) {
-		at := level{l.spared, l.precedence}
-		if next == a.level || at.before(next) {
-			next, a.leads.items = at, a.leads.items[:0]
+	if a.left {
+		if pl.list(s); len(a.leads.items) > 0 {
+			return
 		}
-		if at == next {
-			l.cost += p.lossAt(a.by.now)
-			a.leads.items = append(a.leads.items, l)
+		a.left = false // none of them is to be looked at
+	}
+	pl.list(s)
+	a.more = len(a.leads.items) > 0
+}
+
+// list lists the first leads of those that are left of a level, or of the next level.
+func (pl *planner) list(s *search) {
+	a := &s.ahead
+	some := a.left
+	a.listed, a.limit, a.passed = a.level, math.MaxInt64, false
+	first := heap[lead]{items: a.leads.items[:0], moved: a.leads.moved, less: func(a, b lead) bool { return b.before(&a) }} // the last one on top
+	for l := range pl.later(s, func(least level) bool { return some && a.listed.before(least) }) {
+		switch at := (level{l.spared, l.precedence}); {
+		case !some || at.before(a.listed):
+			some, a.listed, a.limit, a.passed = true, at, math.MaxInt64, false
+			first.items = first.items[:0]
+		case at != a.listed:
+			continue
+		}
+		if len(first.items) < a.most {
+			first.push(l)
+		} else if a.passed = true; l.before(&first.items[0]) {
+			first.items[0] = l
+			first.down(0)
+		}
+		if len(first.items) == a.most {
+			a.limit = first.items[0].cost
 		}
 	}
-	a.more = next != a.level
-	a.level = next
+	a.level, a.left, a.most, a.limit = a.listed, a.passed, a.most*leadGrowth, math.MaxInt64
+	if a.left {
+		a.last = first.items[0]
+	}
+	a.leads.items = first.items
 	a.leads.order()
 }
 
-// later yields the leads of later levels than the last one, without what is lost, but for those of lists of which none is needed: of which no pod is
+// later yields the leads that are not listed yet, but for those of lists of which none is needed: of which no pod is
 // of a lower level than one.
 func (pl *planner) later(s *search, needless func(least level) bool) iter.Seq2[lead, *coveredPod] {
 	a := &s.ahead
 	cohort, own := pl.entitlement.cohortAt(a.by.queue), pl.tenantOfOwn(&a.by)
 	return func(yield func(lead, *coveredPod) bool) {
 		for list, others := range pl.leavers(&a.by) {
-			if needless(pl.leastLevel(list, cohort, &a.by)) {
+			least := pl.leastLevel(list, cohort, &a.by)
+			if needless(least) {
 				continue
 			}
 			someYoung := pl.isYoung(list.latest, a.by.now)
 			for i := range list.pods {
+				cost := 1 + list.losses[i].at(a.by.now)
+				if cost > a.limit && least == a.listed {
+					a.passed = true // without a look at it: its level is not lower
+					continue
+				}
 				p := &list.pods[i]
 				if p.follows || others && p.tenant == own || someYoung && pl.isYoung(p.since, a.by.now) || a.paid && pl.pays(p, &a.by) {
 					continue
 				}
-				if l := pl.leadTo(p, list.of, cohort, &a.by); a.level.before(level{l.spared, l.precedence}) && !yield(l, p) {
+				l := pl.leadTo(p, list.of, cohort, &a.by)
+				at := level{l.spared, l.precedence}
+				if isLater := a.level.before(at); !isLater && (!a.left || at != a.level) {
+					continue
+				}
+				l.cost = cost
+				if (a.level != at || a.last.before(&l)) && !yield(l, p) {
 					return
 				}
 			}
@@ -143,7 +197,7 @@ func (pl *planner) lookAhead(s *search, c preemptor) {
 	s.due, s.sorted = Never, true
 	pl.trial++
 	a := &s.ahead
-	a.by, a.level, a.more, a.paid = c, lowest(), true, false
+	a.by, a.level, a.left, a.more, a.most, a.limit, a.paid = c, lowest(), false, true, pl.fewLeads, math.MaxInt64, false
 	a.leads = heap[lead]{items: a.leads.items[:0], moved: func(lead, int) {}, less: func(a, b lead) bool { return a.before(&b) }}
 	a.looked = heap[victim]{items: a.looked.items[:0], moved: func(victim, int) {}, less: func(a, b victim) bool { return a.cheaper(&b) < 0 }}
 	pl.noteYoung(s, &c)
@@ -169,11 +223,11 @@ func (pl *planner) noteYoung(s *search, c *preemptor) {
 }
 
 // fewVictims is how many victims a search finds first.
-const fewVictims = 16
+const fewVictims = 4
 
-// leadTo returns what is known of a pod without another look, but for what is lost, as a victim of a job in a cohort.
+// leadTo returns what is known of a pod without another look, but for its cost, as a victim of a job in a cohort.
 func (pl *planner) leadTo(p *coveredPod, of precedence, cohort int32, c *preemptor) lead {
-	out := lead{price: price{precedence: of, cost: 1}, pod: p}
+	out := lead{price: price{precedence: of}, pod: p}
 	t := &pl.entitlement.tenants[p.tenant]
 	switch {
 	case p.cover == byNominal && t.cohort != cohort && t.queue.Common(c.queue).Lists() == nil: // no queue above both has quota
@@ -197,16 +251,16 @@ func (pl *planner) leastLevel(list *coveredPods, cohort int32, c *preemptor) lev
 	return least
 }
 
-// lossAt returns what is lost at least if the pod leaves, or its gang.
-func (p *coveredPod) lossAt(now Time) int64 {
-	if p.loses == 0 {
+// at returns what is lost at least if the pod leaves, or its gang.
+func (l *loss) at(now Time) int64 {
+	if l.gpu == 0 {
 		return 0
 	}
-	age := now - max(p.since, p.saved)
-	if p.checkpoint > 0 {
-		age %= p.checkpoint
+	age := now - l.from
+	if l.checkpoint > 0 {
+		age %= l.checkpoint
 	}
-	return gpuTime(p.loses, max(age, 0))
+	return gpuTime(l.gpu, max(age, 0))
 }
 
 // exceeds reports whether the units of a queue hold so much more than it is owed of any model.

@@ -351,6 +351,7 @@ func (f *fight) checkAhead(c preemptor, all *search) {
 		f.t.Fatalf("for job %s the victims are said to be %v and %v of %v", c.Name, some.victims, rest, all.victims)
 	}
 	for few := range 3 {
+		pl.fewLeads = [...]int{1, 3, fewLeads}[few]
 		s := &search{all: true, due: Never}
 		for pl.lookAhead(s, c); s.partial(); pl.lookAtMore(s, 1+few) {
 			f.looked[0]++

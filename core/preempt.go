@@ -223,8 +223,8 @@ func (p *Preempt) outranks(j, v *job) bool {
 type planner struct {
 	*Engine
 	budget budget
-	// looksAtAll is [looksAtAll], but for tests.
-	looksAtAll int
+	// looksAtAll and fewLeads are [looksAtAll] and [fewLeads], but for tests.
+	looksAtAll, fewLeads int
 	// searches are the last ones, kept for the alike jobs of one pass; spareSearches is the
 	// memory of those that were dropped.
 	searches, spareSearches []*search

@@ -19,10 +19,18 @@ type coveredPods struct {
 	// frees says of each of them what it would free where, by itself: to add that up reads a fifth of the memory. latest is when the last one
 	// of them started.
 	frees  []nodeFreed
+	losses []loss // and what is lost
 	latest Time
 	// tenant is whose all of them are, -1 of several; least is the least part of a GPU that one holds.
 	tenant int32
 	least  Milli
+}
+
+// loss is the part of a GPU of which the work since a time, or since the last checkpoint, is lost when a pod leaves, or its gang, without which it
+// does not; 0 if that is not said so simply.
+type loss struct {
+	gpu              Milli
+	from, checkpoint Time
 }
 
 // nodeFreed is how many devices are freed on a node.
@@ -32,8 +40,8 @@ type nodeFreed struct {
 }
 
 // add lists another pod.
-func (l *coveredPods) add(p coveredPod) {
-	l.pods = append(l.pods, p)
+func (l *coveredPods) add(p coveredPod, lost loss) {
+	l.pods, l.losses = append(l.pods, p), append(l.losses, lost)
 	l.frees = append(l.frees, nodeFreed{p.node, int32(p.devices)})
 	l.latest = max(l.latest, p.since)
 	if len(l.pods) == 1 {
@@ -57,12 +65,9 @@ type coveredPod struct {
 	// devices are how many it would free; one that pods share counts for each of them.
 	devices uint8
 	cover   cover
-	// gpu is the part of its GPU, or of that of the minimum of its gang on one model, that is divided among queues. loses is
-	// the part of which the work since then, or since the last checkpoint, is lost when it leaves, or its gang, without which it
-	// does not; 0 if that is not said so simply.
-	gpu, loses        Milli
-	checkpoint, saved Time
-	seq               uint64 // of its job
+	// gpu is the part of its GPU, or of that of the minimum of its gang on one model, that is divided among queues.
+	gpu Milli
+	seq uint64 // of its job
 }
 
 // listedPods returns the running pods of a cohort with a cover that may be evicted, by precedence, in no order. After
@@ -80,7 +85,7 @@ func (c *entitlement) listPods(k *cohort) {
 	for of := range k.pods {
 		for n := range k.pods[of] {
 			l := &k.pods[of][n]
-			l.pods, l.frees, l.latest = l.pods[:0], l.frees[:0], -MaxTime
+			l.pods, l.frees, l.losses, l.latest = l.pods[:0], l.frees[:0], l.losses[:0], -MaxTime
 		}
 	}
 	for n := range k.units {
@@ -101,16 +106,17 @@ func (c *entitlement) listPods(k *cohort) {
 			out := coveredPod{
 				Owner: cluster.Owner{Job: u.job.slot, Pod: int32(i)}, node: p.alloc.Node, tenant: u.tenant, since: p.started,
 				protected: u.job.MinRuntime > 0 || u.job.Gang && u.pod >= 0, devices: uint8(bits.OnesCount64(p.alloc.GPUs)),
-				cover: of, gpu: gpu, checkpoint: u.job.Checkpoint, saved: u.job.saved, seq: u.job.key.seq,
+				cover: of, gpu: gpu, seq: u.job.key.seq,
 			}
 			if u.job.Gang {
 				out.since = min(p.started, u.job.started)
 			}
+			lost := loss{from: max(out.since, u.job.saved), checkpoint: u.job.Checkpoint}
 			if u.pod < 0 && out.since == u.job.started || u.pod >= 0 && (!u.job.Gang || p.started == u.job.started) {
-				out.loses = loses
+				lost.gpu = loses
 			}
 			out.follows = u.pod < 0 && len(list.pods) > from && c.followsIn(&list.pods[from], &out)
-			list.add(out)
+			list.add(out, lost)
 		}
 	}
 }
@@ -125,7 +131,7 @@ func (k *cohort) podsOf(of cover, at precedence) *coveredPods {
 	return &k.pods[of][n]
 }
 
-// together returns coveredPod.gpu for the pods of a unit, and coveredPod.loses if all of them started with their job.
+// together returns coveredPod.gpu for the pods of a unit, and loss.gpu if all of them started with their job.
 func (c *entitlement) together(u *holding) (gpu, loses Milli) {
 	resources := int32(c.dividedAs(0))
 	for _, d := range u.uses {
