@@ -31,9 +31,8 @@ type idleClass struct {
 	shape        *place.Shape
 	version      uint64 // of the cohort of its queue
 	simpleNeed
-	state  classState
-	pinned bool
-	pools  uint64
+	state classState
+	pools uint64
 	unsearched
 }
 
@@ -52,13 +51,14 @@ type unsearched struct {
 func (ps *pass) sleep(c *class, until unsearched) {
 	ic := c.idleAs()
 	*ic = idleClass{class: c, state: c.state, first: c.first}
+	c.idleIn.calm = calm{}
 	j := c.head()
-	if j.queue != c.id.queue || j.nomination != nil || c.moving > 0 || ps.expected.slot > 0 {
+	need, simple := c.simple()
+	if !simple || need.model != c.idleIn.model || j.pinned != c.idleIn.pinned || j.queue != c.idleIn.queue || j.nomination != nil || c.moving > 0 || ps.expected.slot > 0 {
 		return // there is more to it
 	}
 	ic.world, ic.epoch, ic.unsearched = ps.changes.world, c.epoch, until
-	ic.shape, ic.pinned, ic.pools = c.shapes[0], j.pinned, c.pools
-	ic.simpleNeed, _ = c.simple()
+	ic.shape, ic.pools, ic.simpleNeed = c.shapes[0], c.pools, need
 	if until.uncovered {
 		ic.version, c.idleIn.cohort = c.uncovered.version, ps.entitlement.cohortAt(j.queue)
 	}
@@ -73,38 +73,59 @@ const (
 	fits                       // by count there is room for its first job, and quota
 )
 
-// sight is what decides for all idle classes of a queue for how long no search is worth a try.
+// sight is what decides for all idle classes of a list whether they have quota, and for how long no search is worth a try.
 type sight struct {
-	*quota.Queue
-	changes uint64 // that count for it
+	*idleQueue
+	gains   uint64 // see shares.gains
+	changes uint64 // that count for the queue
 	version uint64 // of its cohort
+	room    Milli  // of the model, for jobs like theirs
 }
 
-// sightOf returns what is to be seen of a queue now; nothing of nil.
+// sightOf returns what is to be seen of a queue now; nothing of nil. The room is for [pass.withRoom].
 func (ps *pass) sightOf(q *idleQueue) sight {
-	s := sight{Queue: q.queue}
+	s := sight{idleQueue: q}
 	if q.queue == nil {
 		return s
 	}
-	s.changes = ps.runs.changed() + ps.shares.gains(q.queue)
-	if int(q.cohort) < len(ps.entitlement.cohorts) {
-		s.version = ps.entitlement.cohorts[q.cohort].version
-	}
+	s.gains = ps.shares.gains(q.queue)
+	s.changes, s.version = ps.runs.changed()+s.gains, ps.versionOf(q)
 	return s
 }
 
-// idleClasses yields the idle classes with what is to be seen of their queues, as [idleClasses.all] does. What becomes of those that
-// are yielded changes nothing of that.
-func (ps *pass) idleClasses() iter.Seq2[sight, *idleClass] {
-	return func(yield func(sight, *idleClass) bool) {
+// versionOf returns the version of the cohort of a list.
+func (ps *pass) versionOf(q *idleQueue) uint64 {
+	if int(q.cohort) >= len(ps.entitlement.cohorts) {
+		return 0
+	}
+	return ps.entitlement.cohorts[q.cohort].version
+}
+
+// withRoom is sightOf with the room.
+func (ps *pass) withRoom(q *idleQueue) sight {
+	s := ps.sightOf(q)
+	s.room = q.room()
+	return s
+}
+
+// room returns how much more of the model jobs like those of the list may use now.
+func (q *idleQueue) room() Milli {
+	switch {
+	case q.queue == nil:
+		return 0
+	case q.pinned:
+		return q.queue.PinnedRoom(q.model)
+	}
+	return q.queue.RoomNow(q.model)
+}
+
+// idleLists yields the lists of idle classes, the last ones first, as [idleClasses.all] does.
+func (ps *pass) idleLists() iter.Seq[*idleQueue] {
+	return func(yield func(*idleQueue) bool) {
 		ps.waiting.slots = ps.waiting.slots[:0]
 		for n := len(ps.waiting.idle.queues) - 1; n >= 0; n-- {
-			q := ps.waiting.idle.queues[n]
-			s := ps.sightOf(q)
-			for i := len(q.classes) - 1; i >= 0; i-- {
-				if !yield(s, &q.classes[i]) {
-					return
-				}
+			if !yield(ps.waiting.idle.queues[n]) {
+				return
 			}
 		}
 	}
@@ -116,10 +137,44 @@ func (ps *pass) unsearched(q *sight, c *idleClass) bool {
 	switch {
 	case c.epoch == 0 || c.world != ps.changes.world || c.epoch != ps.state.Epoch() || ps.now >= c.at,
 		c.uncovered && q.version != c.version,
-		c.unowed && c.gpu <= q.ClaimRoom(c.model, q.Queue):
+		c.unowed && c.gpu <= q.queue.ClaimRoom(q.model, q.queue):
 		return false
 	}
 	return q.changes < c.changes
+}
+
+// calm is for how long no search is worth a try for any class of a list, as [unsearched] is for one; but of those that are
+// not owed, owed is what the least of them needs.
+type calm struct {
+	world, epoch, version uint64
+	uncovered, unowed     bool
+	changes               uint64
+	at                    Time
+	owed                  Milli
+}
+
+// calmed notes whether no search is worth a try for any class of a list.
+func (ps *pass) calmed(q *sight) bool {
+	now := calm{world: ps.changes.world, epoch: ps.state.Epoch(), version: q.version, changes: math.MaxUint64, at: Never, owed: math.MaxInt64}
+	for i := range q.classes {
+		c := &q.classes[i]
+		if !ps.unsearched(q, c) {
+			return false
+		}
+		now.changes, now.at, now.uncovered = min(now.changes, c.changes), min(now.at, c.at), now.uncovered || c.uncovered
+		if c.unowed {
+			now.unowed, now.owed = true, min(now.owed, c.gpu)
+		}
+	}
+	q.calm = now
+	return true
+}
+
+// isCalm reports whether no search is worth a try for any class of a list; false is not certain.
+func (ps *pass) isCalm(q *sight) bool {
+	c := &q.calm
+	return c.epoch != 0 && c.world == ps.changes.world && c.epoch == ps.state.Epoch() && (!c.uncovered || c.version == q.version) && ps.now < c.at && q.changes < c.changes &&
+		(!c.unowed || c.owed > q.queue.ClaimRoom(q.model, q.queue))
 }
 
 // look says what is known of an idle class of a queue. It asks for another pass when a class that is asleep may no longer be, by time.
@@ -127,11 +182,7 @@ func (ps *pass) look(q *sight, c *idleClass) wakefulness {
 	if !ps.unsearched(q, c) {
 		return unknown
 	}
-	room := q.RoomNow(c.model)
-	if c.pinned {
-		room = q.PinnedRoom(c.model)
-	}
-	switch lacks := room < c.gpu; {
+	switch lacks := q.room < c.gpu; {
 	case !lacks && ps.slotsOf(c.shape) >= c.pods:
 		return fits
 	case lacks != (c.state == classOverrun):
@@ -185,63 +236,90 @@ func (ps *pass) restate(q *sight, c *idleClass, lacks bool) bool {
 		if moves {
 			c.free = c.gpu
 		}
-		k.exhausted, k.short = false, ps.policy.Preempt.evicts() && q.NominalRoom(c.model) < c.gpu
+		k.exhausted, k.short = false, ps.policy.Preempt.evicts() && q.queue.NominalRoom(q.model) < c.gpu
 	}
 	k.trimmed = false
 	ps.waiting.restate(k, state)
 	return true
 }
 
-// view is what decides for the classes of a queue that are awake what bounds their jobs, and for how long those of them that were asleep
-// when wake saw them are: as long as it is the same, and the queue's room is in the same range for them (dozing). Within the wakes of a pass, no room
+// view is what decides for the classes of a list that are awake what bounds their jobs, and for how long those of them that were asleep
+// when wake saw them are: as long as it is the same, and the queue's room is in the same range for them. Within the wakes of a pass, no room
 // is freed for what found none.
 type view struct {
 	pass, world, epoch uint64
 	version, freed     uint64
-	model              string
 	quota.Standing
 }
 
-// dozing is what wake found of the classes of a queue that are awake: how many there were, whether all of them were asleep, and the first turn of
-// those. The same ones lack quota with all room from some on and below some; from so many changes on, a search may be worth a try for one.
-type dozing struct {
-	awake       int
-	all         bool
-	first       turnOf
+// seen is what wake found of the classes of a list that are awake, when it was seen so.
+type seen struct {
+	view
+	gains uint64
+	room  Milli
+	atTop [2]Milli // when that was the room
+	// How many were asleep, and the first turn of those. The same ones lack quota with all room from some on and below some; from so many
+	// changes on, a search may be worth a try for one.
+	dozing      int
+	dozed       turnOf
 	from, below Milli
 	changes     uint64
+	// How many others there were, the first turn of those, and what that class needs.
+	others int
+	next   turnOf
+	shape  *place.Shape
+	simpleNeed
 }
 
-// viewOf returns how a queue is seen now.
-func (ps *pass) viewOf(q *sight, model string) view {
-	return view{
-		pass: ps.waiting.rounds.pass, world: ps.changes.world, epoch: ps.state.Epoch(), version: q.version, freed: ps.changes.freed,
-		model: model, Standing: q.Standing(model),
+// begin forgets what was found of a list, and notes how it is seen now.
+func (ps *pass) begin(q *sight) {
+	q.seen = seen{
+		gains: q.gains, room: q.room, atTop: ps.ledger.AtTop(q.model), from: math.MinInt64, below: math.MaxInt64, changes: math.MaxUint64,
+		view: view{
+			pass: ps.waiting.rounds.pass, world: ps.changes.world, epoch: ps.state.Epoch(), version: q.version, freed: ps.changes.freed,
+			Standing: q.queue.Standing(),
+		},
 	}
 }
 
-// unchanged reports whether what wake found of the classes of the queue that need the model of its view holds.
-func (queue *idleQueue) unchanged(q *sight, now view) bool {
-	room, d := q.RoomNow(now.model), &queue.dozing
-	return now == queue.view && d.from <= room && room < d.below && q.changes < d.changes
+// unchanged reports whether a list is seen as it was in this pass, and what was found of those of its classes that were asleep holds: none of them has had
+// its turn. It finds out what room there is now.
+func (ps *pass) unchanged(q *idleQueue) bool {
+	s := &q.seen
+	if s.pass != ps.waiting.rounds.pass || s.world != ps.changes.world || s.epoch != ps.state.Epoch() || s.freed != ps.changes.freed || s.version != ps.versionOf(q) ||
+		!s.Holds() || ps.runs.changed()+s.gains >= s.changes || s.dozing > 0 && !ps.yetToCome(&s.dozed) {
+		return false
+	}
+	if atTop := ps.ledger.AtTop(q.model); s.atTop != atTop {
+		s.room, s.atTop = q.room(), atTop
+	}
+	return s.from <= s.room && s.room < s.below
 }
 
-// doze notes that a class of the queue that is awake is asleep now.
-func (queue *idleQueue) doze(q *sight, c *idleClass) {
-	if c.dozes = !c.pinned && c.model == queue.view.model; !c.dozes {
-		queue.dozing.all = false
-		return
+// doze notes that a class that is awake is asleep now.
+func (q *sight) doze(c *idleClass) {
+	s := &q.seen
+	c.dozes = true
+	if t := (turnOf{c.bound, c.first, c.class}); s.dozing == 0 || t.before(&s.dozed) {
+		s.dozed = t
 	}
-	d := &queue.dozing
-	if t := (turnOf{c.bound, c.first, c.class}); d.first.class == nil || t.before(&d.first) {
-		d.first = t
-	}
-	d.changes = min(d.changes, c.changes)
-	if room := q.RoomNow(c.model); room < c.gpu {
-		d.below = min(d.below, c.gpu)
+	s.dozing++
+	s.changes = min(s.changes, c.changes)
+	if q.room < c.gpu {
+		s.below = min(s.below, c.gpu)
 	} else {
-		d.from = max(d.from, c.gpu)
+		s.from = max(s.from, c.gpu)
 	}
+}
+
+// await notes that a class is awake, and returns its turn.
+func (q *sight) await(c *idleClass) turnOf {
+	s, t := &q.seen, turnOf{c.bound, c.first, c.class}
+	c.dozes = false
+	if s.others++; s.others == 1 || t.before(&s.next) {
+		s.next, s.shape, s.simpleNeed = t, c.shape, c.simpleNeed
+	}
+	return t
 }
 
 // turnOf is where a class comes among those that are tried.
@@ -288,7 +366,6 @@ func (ps *pass) due(t *turnOf) bool {
 // After a plan, or a start, little is new for most queues: where it is not, what was found of their classes holds.
 func (ps *pass) wake() {
 	aw := &ps.awake
-	reactivated := aw.wave == 0 // just now: nothing has happened since
 	if aw.plans == ps.nominations.plansMade || aw.wave == 0 {
 		aw.wave = max(1, aw.wave*waveGrowth)
 	}
@@ -296,70 +373,84 @@ func (ps *pass) wake() {
 	wave := heap[turnOf]{moved: func(turnOf, int) {}, less: func(a, b turnOf) bool { return b.before(&a) }} // the last one on top
 	ps.waiting.slots = ps.waiting.slots[:0]
 	for _, queue := range ps.waiting.idle.queues {
-		// 1. Is it as it was? If all of its classes that are awake are asleep still, and none has had its turn meanwhile, they need no look.
-		d := &queue.dozing
-		q, same := sight{}, false
-		if queue.view.pass == ps.waiting.rounds.pass {
-			if d.awake == 0 {
-				continue
-			}
-			q = ps.sightOf(queue)
-			same = queue.unchanged(&q, ps.viewOf(&q, queue.view.model))
-			if same && d.all && (ps.waiting.turn.class == nil || !d.first.before(&ps.waiting.turn)) {
-				aw.dozing = true
-				aw.changes = min(aw.changes, d.changes-ps.shares.gains(q.Queue))
-				continue
-			}
+		s := &queue.seen
+		if s.pass == ps.waiting.rounds.pass && s.dozing+s.others == 0 {
+			continue
 		}
-		// 2. Else those of which that is known need none.
-		viewed := same
-		d.awake, d.all, d.first = 0, true, turnOf{}
-		for i := range queue.classes {
-			c := &queue.classes[i]
-			if !c.awake {
-				continue
-			}
-			if !viewed {
-				q, viewed = ps.sightOf(queue), true
-				queue.view = ps.viewOf(&q, c.model)
-				d.from, d.below, d.changes = math.MinInt64, math.MaxInt64, math.MaxUint64
-			}
-			known := same && c.model == queue.view.model
-			if !known && !reactivated {
-				c.bound = ps.units.boundIn(q.Queue, c.lacks, c.bound)
-			}
-			if c.awake = ps.waiting.untried(c); !c.awake {
-				continue
-			}
-			d.awake++
-			if known && c.dozes || !reactivated && ps.look(&q, c) == asleep {
-				queue.doze(&q, c)
-				aw.dozing = true
-				aw.changes = min(aw.changes, c.changes-ps.shares.gains(q.Queue))
-				continue
-			}
-			c.dozes, d.all = false, false
-			t := turnOf{c.bound, c.first, c.class}
-			if len(wave.items) < aw.wave {
-				wave.push(t)
-				continue
-			}
-			if last := wave.items[0]; t.before(&last) {
-				wave.items[0] = t
-				wave.down(0)
-				t = last
-			}
-			if !aw.some || t.before(&aw.next) {
-				aw.some, aw.next = true, t
-			}
+		// If the list is as it was, and the first one of those that were not asleep may be tried still, but comes after the wave, so do all of them.
+		switch known := ps.unchanged(queue); {
+		case !known || s.others > 0 && (!ps.yetToCome(&s.next) || !ps.fitsNow(s) || len(wave.items) < aw.wave || s.next.before(&wave.items[0])):
+			ps.lookAtAwake(queue, known, &wave)
+		case s.others > 0 && (!aw.some || s.next.before(&aw.next)):
+			aw.some, aw.next = true, s.next
 		}
-		if !viewed {
-			queue.view = view{pass: ps.waiting.rounds.pass} // none is awake
+		if s.dozing > 0 {
+			aw.dozing = true
+			aw.changes = min(aw.changes, s.changes-s.gains)
 		}
 	}
 	for _, t := range wave.items {
 		ps.file(t)
 	}
+}
+
+// yetToCome reports whether a turn has not come yet in this pass.
+func (ps *pass) yetToCome(t *turnOf) bool {
+	return ps.waiting.turn.class == nil || !t.before(&ps.waiting.turn)
+}
+
+// fitsNow reports whether by count there are room and quota for the class of a list that comes next.
+func (ps *pass) fitsNow(s *seen) bool {
+	return s.room >= s.gpu && ps.slotsOf(s.shape) >= s.pods
+}
+
+// lookAtAwake adds classes of a list that are awake to the wave, as long as it has room for them or they come before others there, and notes what it
+// finds. Of known ones, those that were asleep are, and the bounds are the same.
+func (ps *pass) lookAtAwake(list *idleQueue, known bool, wave *heap[turnOf]) {
+	aw, sight := &ps.awake, ps.withRoom(list)
+	q := &sight
+	if q.seen.dozing, q.seen.others = 0, 0; !known {
+		q.seen = seen{view: view{pass: ps.waiting.rounds.pass}}
+	}
+	viewed := known
+	for i := range q.classes {
+		c := &q.classes[i]
+		if !c.awake {
+			continue
+		}
+		if !viewed {
+			viewed = true
+			ps.begin(q)
+		}
+		if !known {
+			c.bound = ps.boundFor(q, c.gpu, c.bound)
+		}
+		if c.awake = ps.waiting.untried(c); !c.awake {
+			continue
+		}
+		if known && c.dozes || ps.look(q, c) == asleep {
+			q.doze(c)
+			continue
+		}
+		t := q.await(c)
+		if len(wave.items) < aw.wave {
+			wave.push(t)
+			continue
+		}
+		if last := wave.items[0]; t.before(&last) {
+			wave.items[0] = t
+			wave.down(0)
+			t = last
+		}
+		if !aw.some || t.before(&aw.next) {
+			aw.some, aw.next = true, t
+		}
+	}
+}
+
+// boundFor is [units.boundIn] for a job of a list that needs so much.
+func (ps *pass) boundFor(q *sight, gpu Milli, from bound) bound {
+	return ps.units.tightest(from, func(depth int) bool { return q.queue.RoomWithin(q.model, depth) < gpu }, func() bool { return q.queue.OwedRoom(q.model) < gpu })
 }
 
 // allTried notes that all classes that were awake have had their turns.
@@ -368,8 +459,11 @@ func (ps *pass) allTried() {
 		return
 	}
 	ps.awake.dozing = false
-	for c := range ps.waiting.idle.all() {
-		c.awake = false
+	for _, queue := range ps.waiting.idle.queues {
+		queue.seen = seen{}
+		for i := range queue.classes {
+			queue.classes[i].awake = false
+		}
 	}
 }
 
@@ -386,6 +480,3 @@ func (ps *pass) file(t turnOf) {
 		ps.waiting.postpone(t.class, t.bound)
 	}
 }
-
-// lacks reports whether a queue has too little room for what is needed.
-func (n *simpleNeed) lacks(room func(model string) Milli) bool { return room(n.model) < n.gpu }

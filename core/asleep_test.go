@@ -72,7 +72,7 @@ func (w *tenants) rest() {
 		}
 		if w.visits {
 			for c := range w.waiting.idle.all() {
-				c.epoch = 0
+				c.epoch, c.class.idleIn.calm = 0, calm{}
 			}
 		}
 		for _, d := range w.Decide(w.now) {
@@ -121,7 +121,7 @@ func asleepPolicy(seed uint64) Policy {
 
 // Of no class that is asleep would a try decide anything.
 func TestAsleep(t *testing.T) {
-	seen := [2]int{}
+	seen, calms := [2]int{}, 0
 	for seed := range uint64(24) {
 		w := newTenants(t, seed, asleepPolicy(seed), [...]int{75, 105, 150, 120}[seed%4], [...]int{12, 3}[seed/6%2], false, false) // of 107
 		for range 1000 {
@@ -129,26 +129,35 @@ func TestAsleep(t *testing.T) {
 			ps := &pass{Engine: w.Engine, now: w.now}
 			w.entitlement.update()
 			before := w.wakes
-			for q, c := range ps.idleClasses() {
-				if ps.look(&q, c) != asleep {
-					continue
-				}
-				state, _, hopeless := ps.hopeless(c.class, c.class.head())
-				if !hopeless || state != c.class.state {
-					t.Fatalf("seed %d, at %v: a class in state %d is asleep; a try would find %d, and nothing else to do: %v", seed, w.now, c.class.state, state, hopeless)
-				}
-				if seen[0]++; state == classStuck {
-					seen[1]++
+			for list := range ps.idleLists() {
+				q := ps.withRoom(list)
+				calm := ps.isCalm(&q)
+				for c := range list.all() {
+					if calm && !ps.unsearched(&q, c) {
+						t.Fatalf("seed %d, at %v: a search is worth a try for a class of a list that is calm", seed, w.now)
+					} else if calm {
+						calms++
+					}
+					if ps.look(&q, c) != asleep {
+						continue
+					}
+					state, _, hopeless := ps.hopeless(c.class, c.class.head())
+					if !hopeless || state != c.class.state {
+						t.Fatalf("seed %d, at %v: a class in state %d is asleep; a try would find %d, and nothing else to do: %v", seed, w.now, c.class.state, state, hopeless)
+					}
+					if seen[0]++; state == classStuck {
+						seen[1]++
+					}
 				}
 			}
 			w.wakes = before
 			w.rest()
 		}
 	}
-	if seen[0] < 10_000 || seen[1] < 1000 {
-		t.Errorf("%d classes were asleep, %d of them found no room: too few to tell", seen[0], seen[1])
+	if seen[0] < 10_000 || seen[1] < 1000 || calms < 1000 {
+		t.Errorf("%d classes were asleep, %d of them found no room, %d were in lists that are calm: too few to tell", seen[0], seen[1], calms)
 	}
-	t.Log(seen)
+	t.Log(seen, calms)
 }
 
 // Passes that visit all classes that wait decide the same as those that leave out the ones that are asleep.

@@ -57,8 +57,15 @@ func (us *units) boundOf(j *job, from bound) bound {
 
 // boundIn is boundOf for a job of a queue that lacks what it needs in a room if lacks says so.
 func (us *units) boundIn(q *quota.Queue, lacks func(room func(model string) Milli) bool, from bound) bound {
+	return us.tightest(from, func(depth int) bool {
+		return lacks(func(m string) Milli { return q.RoomWithin(m, depth) })
+	}, func() bool { return lacks(q.OwedRoom) })
+}
+
+// tightest is boundIn for a job that lacks what it needs within a depth of the queues, or in what its queue is owed, if these say so.
+func (us *units) tightest(from bound, lacksWithin func(depth int) bool, lacksOwed func() bool) bound {
 	if from == own {
-		if !lacks(q.NominalRoom) {
+		if !lacksWithin(quota.Own) {
 			return own
 		}
 		from = us.looser(own)
@@ -66,14 +73,14 @@ func (us *units) boundIn(q *quota.Queue, lacks func(room func(model string) Mill
 	// 1. It would take its queue beyond what that is owed.
 	if from.owed {
 		us.shares.divide()
-		if lacks(q.OwedRoom) {
+		if lacksOwed() {
 			from = bound{us.ledger.Deepest(), false}
 		}
 	}
 	// 2. How far it must borrow: the depth of the nearest queue above that owns enough together with
 	// those below it, 0 if none does.
 	depth := min(from.reach, us.ledger.Deepest())
-	for depth > 0 && lacks(func(m string) Milli { return q.RoomWithin(m, depth) }) {
+	for depth > 0 && lacksWithin(depth) {
 		depth--
 	}
 	return bound{depth, from.owed}

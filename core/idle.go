@@ -7,37 +7,53 @@ import (
 	"github.com/muster-sched/muster/core/quota"
 )
 
-// idleClasses are the classes that are not to be tried for now, by queue: what a queue may use, is owed and was found uncovered in decides
-// for all of its classes, and a pass may look at thousands of them several times. So what it reads of them is in one place in memory.
+// idleClasses are the classes that are not to be tried for now, by queue and GPU model: what a queue may use, is owed and was found uncovered in decides
+// for all of them, and a pass may look at thousands several times. So what it reads of them is in one place in memory.
 //
-// Invariant: each queue in the list has classes, in no order; class.idleIn and class.idle are where a class is. All classes of a list have
-// that queue, or none.
+// Invariant: each list has classes, in no order; class.idleIn and class.idle are where a class is.
 type idleClasses struct {
 	queues []*idleQueue
-	of     map[*quota.Queue]*idleQueue
+	of     map[idleID]*idleQueue
 	count  int
 }
 
-// idleQueue is the idle classes of a queue; nil where the queue matters to none of them.
+// idleID is what the classes of a list have in common: the queue, nil where that matters to none of them; the model, and whether they are pinned,
+// where it can be said simply what they need.
+type idleID struct {
+	queue  *quota.Queue
+	model  string
+	pinned bool
+}
+
+// idleQueue is a list of idle classes.
 type idleQueue struct {
-	queue   *quota.Queue
-	at      int   // in the list of queues
+	idleID
+	at      int   // in the list of lists
 	cohort  int32 // of the queue, as far as any of them was found uncovered
 	classes []idleClass
-	// view and dozing are of the classes that are awake, as [pass.wake] saw them last.
-	view   view
-	dozing dozing
+	seen    seen
+	calm    calm
 }
 
 // all yields the idle classes, the last ones first: the one that is yielded may leave the list, or go to its end.
 func (s *idleClasses) all() iter.Seq[*idleClass] {
 	return func(yield func(*idleClass) bool) {
 		for n := len(s.queues) - 1; n >= 0; n-- {
-			q := s.queues[n]
-			for i := len(q.classes) - 1; i >= 0; i-- {
-				if !yield(&q.classes[i]) {
+			for c := range s.queues[n].all() {
+				if !yield(c) {
 					return
 				}
+			}
+		}
+	}
+}
+
+// all yields the classes of a list, the last ones first: the one that is yielded may leave the list, or go to its end.
+func (q *idleQueue) all() iter.Seq[*idleClass] {
+	return func(yield func(*idleClass) bool) {
+		for i := len(q.classes) - 1; i >= 0; i-- {
+			if !yield(&q.classes[i]) {
+				return
 			}
 		}
 	}
@@ -55,14 +71,18 @@ func (s *idleClasses) any(is func(*idleClass) bool) bool {
 
 // add lists a class that is idle from now on.
 func (s *idleClasses) add(c *class) {
-	q := s.of[c.id.queue]
+	id := idleID{queue: c.id.queue}
+	if need, simple := c.simple(); simple {
+		id.model, id.pinned = need.model, c.head().pinned
+	}
+	q := s.of[id]
 	if q == nil {
-		q = &idleQueue{queue: c.id.queue, at: len(s.queues)}
-		s.of[c.id.queue] = q
+		q = &idleQueue{idleID: id, at: len(s.queues)}
+		s.of[id] = q
 		s.queues = append(s.queues, q)
 	}
 	c.idleIn, c.idle = q, len(q.classes)
-	q.classes = append(q.classes, idleClass{class: c, state: c.state, first: c.first})
+	q.classes, q.calm = append(q.classes, idleClass{class: c, state: c.state, first: c.first}), calm{}
 	s.count++
 }
 
@@ -77,7 +97,7 @@ func (s *idleClasses) remove(c *class) bool {
 	q.classes[c.idle].class.idle = c.idle
 	q.classes[last] = idleClass{}
 	q.classes = q.classes[:last]
-	c.idleIn = nil
+	c.idleIn, q.seen.pass = nil, 0
 	s.count--
 	switch {
 	case last == 0:
@@ -86,7 +106,7 @@ func (s *idleClasses) remove(c *class) bool {
 		s.queues[q.at].at = q.at
 		s.queues[end] = nil
 		s.queues = s.queues[:end]
-		delete(s.of, q.queue)
+		delete(s.of, q.idleID)
 	case cap(q.classes) > 1024 && last < cap(q.classes)/8:
 		q.classes = slices.Clone(q.classes) // each place takes a quarter of a KiB
 	}

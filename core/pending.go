@@ -101,7 +101,7 @@ type waiting struct {
 
 func newWaiting(strict bool, classOf func(*job) classID, served *longTerm, turns *turns) waiting {
 	w := waiting{strict: strict, classOf: classOf, served: served, turns: turns, classes: map[classID]*class{}}
-	w.idle.of = map[*quota.Queue]*idleQueue{}
+	w.idle.of = map[idleID]*idleQueue{}
 	w.rounds = rounds{crowd: DefaultCrowd, submitters: map[submitterID]*submitter{}}
 	headFirst, nearerFirst := headFirst, nearerFirst
 	if served.ledger != nil {

@@ -120,21 +120,27 @@ func (ps *pass) pushedOut() bool {
 // last, and reports whether there are any.
 func (ps *pass) mayEvictMore() bool {
 	some := false
-	for q, ic := range ps.idleClasses() {
-		if ic.state != classStuck && ic.state != classOverrun || ps.unsearched(&q, ic) {
+	for list := range ps.idleLists() {
+		q := ps.sightOf(list)
+		if ps.isCalm(&q) || ps.calmed(&q) {
 			continue
 		}
-		c := ic.class
-		if c.due || ps.takesTurn(c) {
-			continue
-		}
-		if _, worth := ps.planner.again(c.head(), ps.now, forAny); !worth {
-			continue
-		}
-		ps.units.compile(c)
-		if ps.planner.mayEvict(ps.units.prepare(c.head()), false) {
-			ps.waiting.setClass(c, classActive)
-			some = true
+		for ic := range list.all() {
+			if ic.state != classStuck && ic.state != classOverrun || ps.unsearched(&q, ic) {
+				continue
+			}
+			c := ic.class
+			if c.due || ps.takesTurn(c) {
+				continue
+			}
+			if _, worth := ps.planner.again(c.head(), ps.now, forAny); !worth {
+				continue
+			}
+			ps.units.compile(c)
+			if ps.planner.mayEvict(ps.units.prepare(c.head()), false) {
+				ps.waiting.setClass(c, classActive)
+				some = true
+			}
 		}
 	}
 	return some
@@ -213,17 +219,8 @@ func (ps *pass) reactivate() {
 		ps.entitlement.update()
 		ps.waiting.turn = turnOf{}
 		waves := !ps.waiting.strict && !ps.policy.CountsGPUTime() // else the order is another one
-		for q, c := range ps.idleClasses() {
-			if ps.waiting.rounds.crowds > 0 && c.class.due && !ps.waiting.strict {
-				continue
-			}
-			switch found := ps.look(&q, c); {
-			case found == fits && waves && !q.FairUsers:
-				c.awake, ps.awake.some = true, true
-				c.bound = ps.units.boundIn(q.Queue, c.lacks, own)
-			case found != asleep:
-				ps.reactivateOne(c.class)
-			}
+		for list := range ps.idleLists() {
+			ps.reactivateAll(ps.withRoom(list), waves && (list.queue == nil || !list.queue.FairUsers))
 		}
 		return
 	}
@@ -241,6 +238,29 @@ func (ps *pass) reactivate() {
 	}
 	for _, c := range ps.waiting.woken {
 		ps.reactivateOne(c)
+	}
+}
+
+// reactivateAll is reactivateOne for the classes of a list. Those that fit by count are awake, if they may be tried in waves.
+func (ps *pass) reactivateAll(q sight, waves bool) {
+	crowds, begun := ps.waiting.rounds.crowds > 0 && !ps.waiting.strict, false
+	q.seen.pass, q.seen.dozing, q.seen.others = ps.waiting.rounds.pass, 0, 0
+	for c := range q.all() {
+		if crowds && c.class.due {
+			continue
+		}
+		switch found := ps.look(&q, c); {
+		case found == fits && waves:
+			if !begun {
+				begun = true
+				ps.begin(&q)
+			}
+			c.awake, ps.awake.some = true, true
+			c.bound = ps.boundFor(&q, c.gpu, own)
+			q.await(c)
+		case found != asleep:
+			ps.reactivateOne(c.class)
+		}
 	}
 }
 

@@ -30,6 +30,7 @@ type Ledger struct {
 	order     []*Queue
 	listed    map[string]int // how many queues list a quota for the account
 	resources []string
+	atTop     atTop
 	// root is above all queues that have no parent: they lend to each other.
 	root *Queue
 	// deepest is the greatest depth of a queue that has queues below it.
@@ -79,6 +80,7 @@ type Queue struct {
 	governs     []*governed // see governed
 	recalled    recalled
 	booked      uint64            // counts the changes of own and pinned
+	bookedIn    uint64            // of a queue without a parent: those of all below it, and of what is leaving
 	owners      map[string]*Queue // see Owner
 	limits      []string          // see Limits
 	knowsLimits bool
@@ -615,6 +617,7 @@ func (q *Queue) roomNow(model string) Milli {
 // negative when they have left, and for GPU that is kept for a job that waits for them.
 func (q *Queue) Leave(model string, gpu Milli) {
 	q.ledger.bookings++
+	q.top().bookedIn++
 	for up := q; up != nil; up = up.parent {
 		if up.leaving == nil {
 			up.leaving = map[string]Milli{}
@@ -631,11 +634,17 @@ func (q *Queue) Add(model string, gpu Milli) {
 	if gpu == 0 {
 		return
 	}
-	q.ledger.bookings++
-	q.booked++
+	q.noteBooking()
 	q.own.add(model, gpu)
 	q.count(model, gpu)
 	q.book(model, gpu)
+}
+
+// noteBooking notes that what the queue's own jobs use changes.
+func (q *Queue) noteBooking() {
+	q.ledger.bookings++
+	q.booked++
+	q.top().bookedIn++
 }
 
 // count adds GPU of a model to what the queues above have below them.
@@ -678,8 +687,7 @@ func (q *Queue) Pin(model string, gpu Milli, why Pin) {
 	if gpu == 0 {
 		return
 	}
-	q.ledger.bookings++
-	q.booked++
+	q.noteBooking()
 	q.pinned[why].add(model, gpu)
 	if why == Foreign {
 		q.ledger.divided = nil

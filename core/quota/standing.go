@@ -1,32 +1,49 @@
 package quota
 
-// Standing is what decides what room a queue's own jobs have below the top of the tree: as long as it is the same, so are
-// [Queue.NominalRoom], [Queue.OwedRoom], [Queue.RoomWithin] every depth but 0, and [Queue.ClaimRoom] of its own. What is taken and given back
-// leaves the same one elsewhere in the tree.
+// Standing is what decides what room a queue's own jobs have below the top of the tree: as long as it holds, [Queue.NominalRoom], [Queue.OwedRoom],
+// [Queue.RoomWithin] every depth but 0, [Queue.ClaimRoom] of its own and [Queue.Gains] are the same; and as long as [Ledger.AtTop] is, too,
+// all that it has room for.
 type Standing struct {
-	// settings and booked are of what the queue owns, is owed and uses; accounts is the use of its accounts and those above, from the queue up, but at the
-	// top. bookings is of the ledger, where there are more.
-	settings, booked, bookings uint64
-	accounts                   [mostStanding]standing
+	top              *Queue
+	settings, booked uint64
 }
 
-type standing struct{ usage, counted Milli }
+// Standing returns the queue's standing. It costs O(depth), and to ask whether it holds less.
+func (q *Queue) Standing() Standing {
+	top := q.top()
+	return Standing{top, q.ledger.settings, top.bookedIn}
+}
 
-// mostStanding is two accounts at each of three depths.
-const mostStanding = 6
+// Holds reports whether nothing has been booked in the queue's part of the tree since, and the tree and what is owed are as they were.
+func (s *Standing) Holds() bool {
+	return s.top != nil && s.settings == s.top.ledger.settings && s.booked == s.top.bookedIn
+}
 
-// Standing returns the queue's standing for a model.
-func (q *Queue) Standing(model string) Standing {
-	s, n := Standing{settings: q.ledger.settings, booked: q.booked}, 0
-	for _, a := range q.governed(model).uses {
-		for ; a.above != nil; a = a.above {
-			if n == len(s.accounts) {
-				s.bookings = q.ledger.bookings
-				return s
+// top returns the queue above it that has no parent; the queue itself if it has none.
+func (q *Queue) top() *Queue {
+	for q.parent != nil && q.parent.parent != nil {
+		q = q.parent
+	}
+	return q
+}
+
+// AtTop returns what all queues without a parent use, beyond what they keep, of a model, and of all models.
+func (l *Ledger) AtTop(model string) [2]Milli {
+	t := &l.atTop
+	if t.bookings != l.bookings || t.model != model {
+		*t = atTop{bookings: l.bookings, model: model}
+		for i, m := range [...]string{model, AnyModel} {
+			if a := l.root.accounts[m]; a != nil {
+				t.used[i] = a.usage
 			}
-			s.accounts[n] = standing{a.usage, a.counted}
-			n++
 		}
 	}
-	return s
+	return t.used
+}
+
+// atTop is what AtTop returned last, for a model after so many bookings.
+type atTop struct {
+	bookings uint64
+	model    string
+	used     [2]Milli
 }

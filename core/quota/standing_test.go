@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Whenever a queue has the same standing, it has the same room, whatever was booked, pinned, taken back or set meanwhile.
+// Whenever a queue has the same standing, it has the same room below the top, and where as much is used at the top, all the same, whatever was booked,
+// pinned, taken back, left or set meanwhile.
 func TestStandingSaysTheRoom(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 1))
 	again := 0
@@ -33,12 +34,18 @@ func TestStandingSaysTheRoom(t *testing.T) {
 		type at struct {
 			queue, model string
 			Standing
+			top [2]Milli
 		}
 		seen := map[at]string{}
 		for range 60 {
 			q, _ := l.Lookup(fmt.Sprint("q", rng.IntN(8)))
 			m, gpu := models[rng.IntN(2)], Milli(rng.IntN(3)+1)*1000
-			switch rng.IntN(6) {
+			switch rng.IntN(7) {
+			case 6:
+				q.Leave(m, gpu)
+				if rng.IntN(2) > 0 {
+					q.Leave(m, -gpu)
+				}
 			case 0, 1:
 				q.Add(m, gpu)
 			case 2, 3: // a trial
@@ -62,13 +69,15 @@ func TestStandingSaysTheRoom(t *testing.T) {
 					for d := 1; d <= l.Deepest(); d++ {
 						rooms += fmt.Sprint(" ", q.RoomWithin(m, d))
 					}
-					is := at{q.Name, m, q.Standing(m)}
-					if was, ok := seen[is]; ok {
-						if again++; was != rooms {
-							t.Fatalf("queue %s has %s of %s, and had %s in the same standing", q.Name, rooms, m, was)
+					whole := fmt.Sprint(rooms, " ", q.RoomNow(m), q.PinnedRoom(m), q.RoomWithin(m, 0))
+					for is, rooms := range map[at]string{{q.Name, m, q.Standing(), [2]Milli{-1}}: rooms, {q.Name, m, q.Standing(), l.AtTop(m)}: whole} {
+						if was, ok := seen[is]; ok {
+							if again++; was != rooms {
+								t.Fatalf("queue %s has %s of %s, and had %s in the same standing", q.Name, rooms, m, was)
+							}
 						}
+						seen[is] = rooms
 					}
-					seen[is] = rooms
 				}
 			}
 		}
