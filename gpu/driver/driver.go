@@ -70,6 +70,11 @@ type Process struct {
 	ended chan struct{}
 }
 
+// settings are what the driver reads from its environment. Streams that wait, for a transfer or a turn, must not keep others
+// from going on: each has a hardware queue of its own, as far as there are queues, and kernels are loaded with their module,
+// as their first launch would otherwise wait for all streams.
+var settings = []string{"CUDA_MODULE_LOADING=EAGER", "CUDA_DEVICE_MAX_CONNECTIONS=32"}
+
 // Start starts the program, and waits until it has opened the driver, which takes seconds on a GPU.
 func Start(ctx context.Context, o Options) (*Process, error) {
 	memory, err := share(o.Host)
@@ -81,7 +86,7 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 		args = []string{o.Driver}
 	}
 	c := exec.Command(o.Program, args...)
-	c.Env = append(os.Environ(), o.Environment...)
+	c.Env = append(append(os.Environ(), settings...), o.Environment...)
 	c.Stderr = os.Stderr
 	c.ExtraFiles = []*os.File{memory.file}
 	p := &Process{command: c, Host: memory.bytes, answers: make(chan string, 1), notices: map[uint64]func(){}, made: map[string]int{}, ended: make(chan struct{})}
