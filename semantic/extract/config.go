@@ -395,8 +395,25 @@ func readINI(file string, data []byte) *node {
 // call %NAME.
 func readGin(file string, data []byte) *node {
 	all, macros := newMap(where(file, 1)), map[string]string{}
+	block := ""
 	for i, line := range strings.Split(string(data), "\n") {
 		line, _, _ = strings.Cut(line, "#")
+		if base, ok := strings.CutPrefix(line, "include "); ok {
+			if all.fields["include"] == nil {
+				all.set("include", &node{list: true, at: where(file, i+1)})
+			}
+			all.fields["include"].items = append(all.fields["include"].items, &node{scalar: strings.Trim(strings.TrimSpace(base), `"'`), at: where(file, i+1)})
+			continue
+		}
+		if scope, ok := strings.CutSuffix(strings.TrimRight(line, " "), ":"); ok && !strings.Contains(line, "=") { // and then lines that are indented
+			block = scope + "."
+			continue
+		}
+		if !strings.HasPrefix(line, " ") {
+			block = ""
+		} else if strings.Contains(line, "=") {
+			line = block + strings.TrimSpace(line)
+		}
 		name, text, assigned := strings.Cut(line, "=")
 		name, text = strings.TrimSpace(name[strings.LastIndex(name, "/")+1:]), strings.Trim(strings.TrimSpace(text), `"'`)
 		if !assigned || name == "" {
@@ -404,6 +421,9 @@ func readGin(file string, data []byte) *node {
 		}
 		if macro, called := macros[text]; called {
 			text = macro
+		}
+		if strings.HasPrefix(text, "%") { // a macro of another file
+			continue
 		}
 		if !strings.Contains(name, ".") {
 			macros["%"+name] = text
@@ -471,6 +491,20 @@ func (x *extraction) based(file string, depth int) *node {
 	if n == nil || n.fields == nil || depth > 6 {
 		return n
 	}
+	all := x.over(n, path.Dir(file), file, depth)
+	for _, k := range n.keys {
+		if part := n.fields[k]; part.fields != nil && depth < 3 { // a section may be based on a file of its own
+			section := x.over(part, path.Dir(file), file, depth+1)
+			section.merge(part)
+			n.fields[k] = section
+		}
+	}
+	all.merge(n)
+	return all
+}
+
+// over returns what the configurations have on which a section of a file is based.
+func (x *extraction) over(n *node, dir, file string, depth int) *node {
 	all := newMap(n.at)
 	for _, k := range n.keys {
 		switch strings.Trim(strings.ToLower(k), "_") {
@@ -481,7 +515,11 @@ func (x *extraction) based(file string, depth int) *node {
 				bases = []*node{v}
 			}
 			for _, b := range bases {
-				if f, ok := x.tree.find(path.Dir(file), b.scalar); ok && f != file && b.scalar != "" && x.bases < maxBases {
+				f, ok := x.tree.find(dir, b.scalar)
+				if !ok {
+					f, ok = x.tree.find(x.launch.dir, b.scalar)
+				}
+				if ok && f != file && b.scalar != "" && x.bases < maxBases {
 					x.bases++
 					if base := x.based(f, depth+1); base != nil && base.fields != nil {
 						all.merge(base)
@@ -490,7 +528,6 @@ func (x *extraction) based(file string, depth int) *node {
 			}
 		}
 	}
-	all.merge(n)
 	return all
 }
 

@@ -53,19 +53,21 @@ func Dir(ctx context.Context, dir string, o Options) (Result, error) {
 
 // extraction is what is known of one job so far.
 type extraction struct {
-	tree    *tree
-	byName  map[string][]*setting // by the last part of the key
-	calls   []call
-	words   map[string]mention // libraries, tools and calls that are used
-	parsed  map[string]bool    // files that are read
-	launch  launch
-	options map[string]option // that scripts declare, by every spelling without its hyphens
-	places  []string          // the positional arguments that scripts declare, in their order
-	hydra   *hydraMain
-	configs []string // that the command names
-	next    int      // the order of settings
-	scripts int      // how many were searched for commands
-	bases   int      // how many configurations were read for others that are based on them
+	tree     *tree
+	byName   map[string][]*setting // by the last part of the key
+	calls    []call
+	words    map[string]mention // libraries, tools and calls that are used
+	parsed   map[string]bool    // files that are read
+	launch   launch
+	programs map[string]string // that the folder installs, and their modules; nil: not read yet
+	datasets map[string]bool   // options whose help says that they name a dataset
+	options  map[string]option // that scripts declare, by every spelling without its hyphens
+	places   []string          // the positional arguments that scripts declare, in their order
+	hydra    *hydraMain
+	configs  []string // that the command names
+	next     int      // the order of settings
+	scripts  int      // how many were searched for commands
+	bases    int      // how many configurations were read for others that are based on them
 }
 
 // These bound what files that name each other, or themselves, make of a folder.

@@ -10,10 +10,11 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// fixture is a job in a text file: comments, its launch command if one is given, the fields that its code states, and its files.
+// fixture is a job in a text file: comments, its launch command if one is given, the fields that its code states, those of them that are not read right, and its files.
 type fixture struct {
 	name, command string
 	want          map[string]string
+	missed        map[string]bool // fields that are known not to be read right
 	files         []txtar.File
 }
 
@@ -29,11 +30,15 @@ func fixtures(t *testing.T, dir string) []fixture {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := fixture{name: strings.TrimSuffix(filepath.Base(p), ".txt"), want: map[string]string{}, files: a.Files}
+		f := fixture{name: strings.TrimSuffix(filepath.Base(p), ".txt"), want: map[string]string{}, missed: map[string]bool{}, files: a.Files}
 		for line := range strings.Lines(string(a.Comment)) {
 			line = strings.TrimSpace(line)
 			if command, ok := strings.CutPrefix(line, "command: "); ok {
 				f.command = command
+			} else if names, ok := strings.CutPrefix(line, "missed: "); ok {
+				for _, name := range strings.Fields(names) {
+					f.missed[name] = true
+				}
 			} else if line != "" && line[0] != '#' {
 				for _, field := range strings.Fields(line) {
 					name, v, ok := strings.Cut(field, "=")
@@ -100,7 +105,7 @@ func TestJobs(t *testing.T) {
 							right++
 						}
 					}
-					if !same {
+					if same == f.missed[name] {
 						t.Errorf("%s is %q (%s), want %q", name, got[name], r.Sources[name], want)
 					}
 				}

@@ -235,6 +235,8 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 				l.tool, l.args = base, rest
 				return true
 			}
+		case (i == 0 || wrappers[path.Base(words[0])]) && x.entryPoint(base) != "":
+			return x.moduleLaunch(l, x.entryPoint(base), words[i+1:])
 		case (tools[base] || trains(base, words[i+1:])) && (i == 0 || wrappers[path.Base(words[0])] && (!strings.HasPrefix(words[i-1], "-") || strings.Contains(words[i-1], "=")) && words[i-1] != "activate"):
 			x.uses(base, l.at, true)
 			l.tool, l.args = base, words[i+1:]
@@ -245,6 +247,25 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 	}
 	return false
 }
+
+// entryPoint returns the module that runs where a program is called that the folder installs, or nothing: in pyproject.toml or setup.cfg, NAME = "MODULE:FUNCTION".
+func (x *extraction) entryPoint(program string) string {
+	if x.programs == nil {
+		x.programs = map[string]string{}
+		for _, file := range []string{"pyproject.toml", "setup.cfg", "setup.py"} {
+			source, _ := x.tree.open(file)
+			for line := range strings.SplitSeq(string(source), "\n") {
+				if m := entryPoint.FindStringSubmatch(line); m != nil && len(line) < 300 {
+					x.programs[m[1]] = m[2]
+				}
+			}
+		}
+	}
+	return x.programs[program]
+}
+
+// entryPoint is a program that a package installs: its name, and the module of the function that it runs.
+var entryPoint = regexp.MustCompile(`^\s*["']?([\w.-]+)["']?\s*=\s*["']?([\w.]+):\w+`)
 
 // wrappers run the command that follows them.
 var wrappers = map[string]bool{
@@ -276,7 +297,7 @@ func trains(program string, words []string) bool {
 func (x *extraction) moduleLaunch(l *launch, module string, args []string) bool {
 	rel := strings.ReplaceAll(module, ".", "/")
 	l.args = args
-	for _, p := range []string{rel + ".py", rel + "/__main__.py"} {
+	for _, p := range []string{rel + ".py", rel + "/__main__.py", "src/" + rel + ".py"} {
 		if f, ok := x.tree.find(l.dir, p); ok {
 			l.script = f
 			return true
@@ -472,6 +493,9 @@ func (x *extraction) named(text string, r rank) bool {
 	found := false
 	for _, v := range strings.Split(text, ",") {
 		v = strings.TrimSpace(v)
+		if before, _, ok := strings.Cut(v, ".py:"); ok { // of ml_collections, with arguments: vit.py:res=224
+			v = before + ".py"
+		}
 		switch path.Ext(v) {
 		case ".yaml", ".yml", ".json", ".toml", ".py", ".cfg", ".ini", ".conf", ".gin", ".txt":
 			if f, ok := x.locate(v); ok {

@@ -180,7 +180,7 @@ var generic = map[string]bool{
 	"checkpoint": true, "checkpoints": true, "ckpt": true, "last": true, "best": true, "latest": true, "data-bin": true, "databin": true, "my_data": true, "custom_dataset": true, "test": true,
 	"val": true, "valid": true, "main": true, "module": true, "jsonl": true, "file": true, "local": true, "src": true, "home": true, "mnt": true, "tmp": true, "content": true, "store": true,
 	"dict": true, "shards": true, "folder": true, "hf": true, "torch": true, "random": true, "synthetic_data": true, "my_dataset": true, "self": true, "config": true, "args": true, "full": true,
-	"meta": true, "metadata": true, "manifest": true, "annotations": true, "labels": true, "trainset": true, "train_dataset": true, "train_data": true, "training_data": true, "x": true, "x_train": true, "subset": true, "imagenet1k_v1": true, "generalizedrcnn": true, "encoderdecoder": true, "imageclassifier": true, "litmodel": true, "littransformer": true,
+	"meta": true, "metadata": true, "manifest": true, "annotations": true, "labels": true, "trainset": true, "train_dataset": true, "train_data": true, "training_data": true, "x": true, "x_train": true, "subset": true, "imagenet1k_v1": true, "generalizedrcnn": true, "encoderdecoder": true, "encoderdecodermodel": true, "decoderonlymodel": true, "imageclassifier": true, "litmodel": true, "littransformer": true,
 }
 
 // datasetName returns a dataset's name from a value: of a path, the part that is a dataset that is known, or the last that
@@ -218,7 +218,7 @@ func datasetName(text string) string {
 			if hub {
 				return text
 			}
-			return trimData(parts[i])
+			return inList(trimData(parts[i]), k)
 		}
 	}
 	if hub && !generic[strings.ToLower(parts[1])] {
@@ -233,6 +233,16 @@ func datasetName(text string) string {
 	return ""
 }
 
+// inList returns of the name of a list of files, such as vctk_audio_train_filelist, the dataset that it is of.
+func inList(name string, of *known) string {
+	lower := strings.ToLower(name)
+	at := of.is.FindStringIndex(lower)
+	if at == nil || !strings.Contains(lower, "list") && !strings.Contains(lower, "manifest") {
+		return name
+	}
+	return strings.Trim(name[at[0]:at[1]], "_-.")
+}
+
 // described is what parts of a dataset's name say about it.
 var described = regexp.MustCompile(`^\w+=[^:]*(:\w+=[^:]*)*$`)
 
@@ -241,7 +251,7 @@ func trimData(name string) string {
 	name = strings.TrimPrefix(name, "PyG-")
 	for {
 		switch ext := path.Ext(name); strings.ToLower(ext) {
-		case ".yaml", ".yml", ".json", ".jsonl", ".csv", ".tsv", ".txt", ".bin", ".npz", ".npy", ".h5", ".hdf5", ".parquet", ".zip", ".tar", ".gz", ".lmdb", ".idx", ".pkl", ".pt", ".arrow", ".tfrecord",
+		case ".yaml", ".yml", ".json", ".jsonl", ".csv", ".spacy", ".conllu", ".list", ".lst", ".cleaned", ".tsv", ".txt", ".bin", ".npz", ".npy", ".h5", ".hdf5", ".parquet", ".zip", ".tar", ".gz", ".lmdb", ".idx", ".pkl", ".pt", ".arrow", ".tfrecord",
 			".tfrecords", ".xyz", ".extxyz", ".h5ad", ".sdf", ".smi", ".pdb", ".cif", ".mat", ".feather", ".msgpack", ".rec", ".nc", ".zarr", ".beton", ".ndjson", ".avro", ".orc", ".db", ".sqlite", ".fa",
 			".fasta", ".vcf", ".bed", ".ply", ".xml", ".xz", ".bz2", ".zst", ".tgz", ".pickle", ".pth":
 			name = strings.TrimSuffix(name, ext)

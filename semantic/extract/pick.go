@@ -59,6 +59,9 @@ func (x *extraction) model() *candidate {
 			continue
 		}
 		c.text = modelName(c.text)
+		if find(facts().datasets, c.text) != nil && find(facts().models, c.text) == nil { // rather the name of a run
+			c.weight -= 15
+		}
 		if strings.Contains(c.key, "backbone") { // what a model is built on, where nothing else names it
 			c.rank = min(c.rank, imported)
 		}
@@ -72,6 +75,7 @@ func (x *extraction) model() *candidate {
 			all = append(all, *c)
 		}
 	}
+	all = append(all, x.sections()...)
 	for _, s := range x.byName["_target_"] { // a class that a configuration makes
 		if f := find(facts().models, s.value.text); f != nil && f.task != "" && !excluded(s.key) && !isNoModel(s.value.text) && !isPart(s.value.text) {
 			all = append(all, candidate{text: modelName(s.value.text), kind: word, rank: s.rank, weight: -8, at: s.at})
@@ -103,6 +107,26 @@ func (x *extraction) model() *candidate {
 		all = append(all, candidate{text: name, kind: word, rank: declared, weight: 3, at: x.launch.script})
 	}
 	return pick(all, facts().models)
+}
+
+// sections returns the families of models that configurations name in their keys: T5Config.num_heads=12, is_llama_config=true.
+func (x *extraction) sections() []candidate {
+	var all []candidate
+	for _, last := range slices.Sorted(maps.Keys(x.byName)) {
+		for _, s := range x.byName[last] {
+			if s.rank < configured || excluded(s.key) {
+				continue
+			}
+			for part := range strings.SplitSeq(s.key, ".") {
+				of, ok := strings.CutSuffix(part, "config")
+				flag := strings.HasPrefix(of, "is_")
+				if of = strings.Trim(strings.TrimPrefix(of, "is_"), "_"); ok && flag == (part == last && s.value.text == "true") && find(facts().models, of) != nil {
+					all = append(all, candidate{text: of, kind: word, rank: declared, weight: 3, at: s.at})
+				}
+			}
+		}
+	}
+	return all
 }
 
 func scriptName(script string) string {
@@ -225,10 +249,17 @@ func (x *extraction) dataset() *candidate {
 		if c.kind != word || strings.Contains(last, "model") || strings.Contains(c.key, "logger") || strings.Contains(c.key, "optim") {
 			continue
 		}
-		c.text = datasetName(className(c.text))
+		c.text = served(datasetName(className(c.text)))
 		all = append(all, c)
 	}
 	all = append(all, x.paths()...)
+	for _, last := range slices.Sorted(maps.Keys(x.datasets)) {
+		for _, s := range x.byName[last] {
+			if v := x.compute(s); v.kind == word && !excluded(s.key) {
+				all = append(all, candidate{text: datasetName(v.text), kind: word, rank: s.rank, weight: 4, at: s.at})
+			}
+		}
+	}
 	for i := range x.calls {
 		if c := x.datasetOf(&x.calls[i]); c != nil {
 			all = append(all, *c)
@@ -305,7 +336,12 @@ func className(text string) string {
 	if upper := name[0] >= 'A' && name[0] <= 'Z'; !upper && !strings.Contains(text, ".datasets.") {
 		return text
 	}
-	for _, serves := range []string{"DataModule", "_dataset"} {
+	return served(name)
+}
+
+// served returns of a class or a function that only serves a dataset that is known, such as COCODataset, that dataset.
+func served(name string) string {
+	for _, serves := range []string{"DataModule", "_dataset", "Dataset"} {
 		if of, ok := strings.CutSuffix(name, serves); ok && find(facts().datasets, of) != nil {
 			return of
 		}
@@ -364,7 +400,7 @@ func (x *extraction) datasetOf(c *call) *candidate {
 	if find(facts().datasets, name) == nil || name == strings.ToLower(name) && !strings.Contains(c.callee, "datasets.") {
 		return nil
 	}
-	from.text, from.weight = strings.TrimSuffix(name, "AsrDataModule"), 6
+	from.text, from.weight = served(strings.TrimSuffix(name, "AsrDataModule")), 6
 	if strings.Contains(c.callee, "datasets.") {
 		from.weight = 9
 	}

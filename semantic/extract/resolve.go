@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -289,6 +290,9 @@ var optimizers = map[string]string{
 	"decoupledlionw": "Lion", "distributedfusedadam": "Adam", "distributedfusedadamwithcosineannealing": "Adam", "adabelief": "AdaBelief", "fusedsgd": "SGD", "adamw32bit": "AdamW", "cpuadam": "Adam",
 }
 
+// version is what spaCy adds to the names of what it registers: Adam.v1.
+var version = regexp.MustCompile(`\.v\d+$`)
+
 func plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
@@ -302,6 +306,7 @@ func plain(text string) string {
 func (x *extraction) optimizer(r *Result) {
 	best := candidate{rank: -1}
 	for _, c := range x.candidates(facts().fields.Optimizer) {
+		c.text = version.ReplaceAllString(c.text, "")
 		if o := optimizers[plain(c.text[strings.LastIndexByte(c.text, '.')+1:])]; o != "" {
 			best = c
 			best.text = o

@@ -392,6 +392,10 @@ func (x *extraction) call(c *python.Expr, s *python.Statement, file string, r ra
 // maker returns the call that makes a value: Net(3) of Net(3).to(device). Nil: none.
 func maker(e *python.Expr) *python.Expr {
 	for e.Kind == python.Call {
+		if len(e.Args) > 0 && e.Args[0].Kind == python.Call && around.MatchString(e.Callee()) {
+			e = &e.Args[0]
+			continue
+		}
 		if e.Of.Kind != python.Member {
 			return e
 		}
@@ -399,6 +403,9 @@ func maker(e *python.Expr) *python.Expr {
 	}
 	return nil
 }
+
+// around are calls that return the model that they are given in a form that trains in parallel, or faster.
+var around = regexp.MustCompile(`(^|\.)(DataParallel|DistributedDataParallel|DDP|FSDP|FullyShardedDataParallel|compile|convert_sync_batchnorm)$`)
 
 // evaluates is whether a call is about what a model is evaluated with: by what it is assigned to, what it is given, and the
 // function in which it stands.
@@ -453,10 +460,16 @@ func (x *extraction) argument(c *python.Expr, file string, r rank, kind string, 
 			x.places = append(x.places, key)
 		}
 	}
+	if h := c.Get("help"); h != nil && saysDataset.MatchString(strings.ToLower(h.Text)) {
+		x.datasets[normal(key)] = true
+	}
 	if def != nil {
 		x.add(setting{key: key, expr: def, file: file, rank: r, at: where(file, c.Line)})
 	}
 }
+
+// saysDataset is in the help of an option that names what a model is trained on.
+var saysDataset = regexp.MustCompile(`\b(which|name of( the)?|train(ing)?|choose( a| the)?|select( a| the)?) (data ?set|corpus)\b|\bdata ?set(s)?( name)? (to (use|train)|for training|used for)`)
 
 // decorator notes what a decorator says: the options of click, and Hydra's configuration.
 func (x *extraction) decorator(d *python.Expr, s *python.Statement, file string, r rank) {

@@ -225,9 +225,9 @@ func (r *reader) expand(quoted bool) {
 	rest := r.source[r.at:]
 	switch {
 	case strings.HasPrefix(rest, "(("):
-		n := closing(rest, "((", "))")
-		value, ok := r.arithmetic(rest[2:n])
-		r.skip(min(n+2, len(rest)))
+		n := closing(rest, "(", ")") // the outer one
+		value, ok := r.arithmetic(rest[2:max(2, n-1)])
+		r.skip(min(n+1, len(rest)))
 		if ok {
 			r.add(strconv.FormatInt(value, 10))
 		} else {
@@ -312,9 +312,17 @@ func (r *reader) braced(inner string, quoted bool) {
 			r.set(name, Var{Value: value, Line: r.line})
 		}
 		r.split(value, quoted)
+	case (name == "@" || name == "*") && strings.HasPrefix(op, ":") && number(op[1:]) > 0: // ${@:2}
+		r.list(r.params[min(number(op[1:])-1, len(r.params)):])
 	default: // ${x%.*} and the like
 		r.add(unknown)
 	}
+}
+
+// number returns a number that text is, or 0.
+func number(text string) int {
+	n, _ := strconv.Atoi(text)
+	return n
 }
 
 // inside expands the variables in a default, such as ${b} in ${a:-${b}}.
@@ -349,14 +357,23 @@ func (r *reader) value(name, unknown string, quoted bool) {
 	case !ok:
 		r.add(unknown)
 	case v.Words != nil:
-		for i, w := range v.Words {
-			if i > 0 {
-				r.endWord()
-			}
-			r.add(w)
-		}
+		r.list(v.Words)
 	default:
 		r.split(v.Value, quoted)
+	}
+}
+
+// list adds words, which are one where they are assigned.
+func (r *reader) list(words []string) {
+	if r.assigns() {
+		r.add(strings.Join(words, " "))
+		return
+	}
+	for i, w := range words {
+		if i > 0 {
+			r.endWord()
+		}
+		r.add(w)
 	}
 }
 
