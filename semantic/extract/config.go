@@ -442,6 +442,10 @@ func (x *extraction) flatten(n *node, prefix string, r rank) {
 	r = max(r, n.rank)
 	switch {
 	case n.fields != nil:
+		if mixes(n, prefix) { // datasets with their parts of a mixture
+			x.add(setting{key: prefix, value: value{n.keys[0], word}, rank: r, at: n.fields[n.keys[0]].at})
+			return
+		}
 		for _, k := range n.keys {
 			key := k
 			if prefix != "" {
@@ -469,6 +473,39 @@ func (x *extraction) flatten(n *node, prefix string, r rank) {
 	}
 }
 
+// mixes is whether the keys of a section are names of datasets, and its values their parts of a mixture.
+func mixes(n *node, key string) bool {
+	last := normal(key[strings.LastIndexByte(key, '.')+1:])
+	if len(n.keys) == 0 || !strings.Contains(last, "dataset") && !strings.Contains(last, "mix") {
+		return false
+	}
+	for _, k := range n.keys {
+		if _, ok := numeric(n.fields[k].scalar); !ok || !strings.Contains(k, "/") {
+			return false
+		}
+	}
+	return true
+}
+
+// chosen returns the defaults of a configuration with named sets of settings, and over them those sets that the command names: defaults, small, atari.
+func (x *extraction) chosen(n *node) *node {
+	base := n.fields["defaults"]
+	if base == nil || base.fields == nil {
+		return n
+	}
+	all := base.copy()
+	for _, w := range x.launch.args {
+		if set := n.fields[w]; set != nil && set.fields != nil && w != "defaults" {
+			for _, k := range set.keys { // env.size: 64
+				over := newMap(set.at)
+				over.put(k, set.fields[k])
+				all.merge(over)
+			}
+		}
+	}
+	return all
+}
+
 // load reads a configuration, with the configurations on which it is based, and notes its settings.
 func (x *extraction) load(file string, r rank) {
 	if x.parsed[file] {
@@ -480,6 +517,7 @@ func (x *extraction) load(file string, r rank) {
 		return
 	}
 	if n := x.based(file, 0); n != nil {
+		n = x.chosen(n)
 		interpolate(n)
 		x.flatten(n, "", r)
 	}

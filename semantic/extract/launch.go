@@ -103,7 +103,7 @@ func (l *launch) score() int {
 		return 0
 	}
 	name := strings.ToLower(l.script + l.module + l.tool + " " + strings.Join(l.args[:min(len(l.args), 1)], " "))
-	for _, w := range []string{"eval", "prepare", "preprocess", "download", "test", "sample", "infer", "generate", "export", "convert", "plot", "serve", "demo", "predict", "tokenize", "build_", "process", "validate", "analyze"} {
+	for _, w := range []string{"eval", "prepare", "preprocess", "download", "test", "sample", "infer", "generate", "export", "convert", "plot", "serve", "demo", "predict", "tokenize", "build_", "process", "validate", "analyze", "compute_", "make_", "average", "decode", "recogni"} {
 		if strings.Contains(name, w) && !strings.Contains(name, "train") {
 			return 1
 		}
@@ -288,6 +288,12 @@ func trains(program string, words []string) bool {
 	for _, w := range words {
 		if strings.HasPrefix(w, "--") {
 			options++
+		}
+	}
+	if len(words) > 0 { // chemprop train
+		switch words[0] {
+		case "train", "fit", "pretrain", "finetune", "fine-tune":
+			return options > 1 && !strings.HasPrefix(program, "-") && !strings.Contains(program, "=")
 		}
 	}
 	return named && options > 2

@@ -180,8 +180,16 @@ var generic = map[string]bool{
 	"checkpoint": true, "checkpoints": true, "ckpt": true, "last": true, "best": true, "latest": true, "data-bin": true, "databin": true, "my_data": true, "custom_dataset": true, "test": true,
 	"val": true, "valid": true, "main": true, "module": true, "jsonl": true, "file": true, "local": true, "src": true, "home": true, "mnt": true, "tmp": true, "content": true, "store": true,
 	"dict": true, "shards": true, "folder": true, "hf": true, "torch": true, "random": true, "synthetic_data": true, "my_dataset": true, "self": true, "config": true, "args": true, "full": true,
-	"meta": true, "metadata": true, "manifest": true, "annotations": true, "labels": true, "trainset": true, "train_dataset": true, "train_data": true, "training_data": true, "x": true, "x_train": true, "subset": true, "imagenet1k_v1": true, "generalizedrcnn": true, "encoderdecoder": true, "encoderdecodermodel": true, "decoderonlymodel": true, "imageclassifier": true, "litmodel": true, "littransformer": true,
+	"meta": true, "metadata": true, "manifest": true, "annotations": true, "labels": true, "trainset": true, "train_dataset": true, "train_data": true, "training_data": true, "x": true, "x_train": true, "subset": true, "imagenet1k_v1": true, "generalizedrcnn": true, "encoderdecoder": true, "encoderdecodermodel": true, "decoderonlymodel": true, "imageclassifier": true, "asr": true, "tts": true, "nlp": true, "cv": true, "asr_model": true, "litmodel": true, "littransformer": true,
 }
+
+// isGeneric is whether a name says nothing, as do numbers (200k) and names of defaults (DefaultSegmentor).
+func isGeneric(name string) bool {
+	lower := strings.ToLower(name)
+	return generic[lower] || sizeOnly.MatchString(lower) || strings.HasPrefix(lower, "default") && find(facts().models, lower) == nil
+}
+
+var sizeOnly = regexp.MustCompile(`^[0-9]+[kmb]?$`)
 
 // datasetName returns a dataset's name from a value: of a path, the part that is a dataset that is known, or the last that
 // says something.
@@ -226,7 +234,7 @@ func datasetName(text string) string {
 	}
 	for i := len(parts) - 1; i >= 0; i-- {
 		name := trimData(parts[i])
-		if !generic[strings.ToLower(name)] && !strings.ContainsAny(name, "${}*") && name != "." && name != ".." && name != "~" && !strings.HasPrefix(strings.ToLower(name), "path") {
+		if !isGeneric(name) && !strings.ContainsAny(name, "${}*") && name != "." && name != ".." && name != "~" && !strings.HasPrefix(strings.ToLower(name), "path") {
 			return name
 		}
 	}

@@ -21,7 +21,7 @@ func (c *candidate) worth(all []known) int {
 		}
 		return w + knownWorth
 	}
-	if generic[strings.ToLower(c.text)] {
+	if isGeneric(c.text) {
 		return w - 40
 	}
 	if c.rank <= elsewhere && c.weight < 9 {
@@ -49,7 +49,7 @@ func pick(all []candidate, of []known) *candidate {
 // noModel has endings of the names of classes that are part of a job, and no model.
 var noModel = []string{"Tokenizer", "TokenizerFast", "Processor", "FeatureExtractor", "Scheduler", "Dataset", "Datasets", "DataModule", "Loss", "Collator", "Transform", "Callback", "Metric", "Optimizer", "Trainer", "Arguments",
 	"Parser", "Logger", "Sampler", "Loader", "DataLoader", "Writer", "Adam", "AdamW", "SGD", "Sequential", "Module", "ModuleList", "Parallel", "DistributedDataParallel", "DataParallel", "DDP", "FSDP", "Runner", "Path", "Error", "Generator",
-	"Env", "Buffer", "Wrapper", "Evaluator", "Checkpoint", "Engine", "Accelerator", "Namespace", "Environment", "Quantization", "BitsAndBytesConfig", "LoraConfig", "Compose", "Monitor", "Counter", "Manager", "Pipeline"}
+	"Env", "Buffer", "Wrapper", "Evaluator", "Checkpoint", "Engine", "Accelerator", "Namespace", "Environment", "Quantization", "BitsAndBytesConfig", "LoraConfig", "Compose", "Monitor", "Counter", "Manager", "Pipeline", "Workspace"}
 
 // model resolves the model's name.
 func (x *extraction) model() *candidate {
@@ -95,6 +95,9 @@ func (x *extraction) model() *candidate {
 		if name := strings.TrimSuffix(path.Base(c), path.Ext(c)); find(facts().models, name) != nil {
 			all = append(all, candidate{text: name, kind: word, rank: imported, weight: 1, at: c})
 		}
+	}
+	if t := x.launch.tool; find(facts().models, t) != nil { // chemprop train
+		all = append(all, candidate{text: t, kind: word, rank: imported, weight: 1, at: x.launch.at})
 	}
 	if dir := path.Base(path.Dir(x.launch.script)); find(facts().models, dir) != nil { // zipformer/train.py
 		all = append(all, candidate{text: dir, kind: word, rank: imported, weight: 1, at: x.launch.script})
@@ -147,6 +150,13 @@ func (x *extraction) modelOf(c *call) *candidate {
 		return asModel(x.argumentOf(c, from, 9, 0, "pretrained_model_name_or_path", "model_name"))
 	case name == "create_model" || name == "get_model" || name == "build_model" || name == "load_model" || name == "get_peft_model" || name == "create_model_and_transforms" || name == "get_model_config":
 		return asModel(x.argumentOf(c, from, 9, 0, "model_name", "name", "arch"))
+	case strings.HasSuffix(name, "_recipe"): // llm.llama31_8b.pretrain_recipe()
+		module := strings.TrimSuffix(c.callee, "."+name)
+		if module = module[strings.LastIndexByte(module, '.')+1:]; find(facts().models, module) == nil {
+			return nil
+		}
+		from.text, from.weight = module, 9
+		return from
 	case c.callee == "torch.hub.load":
 		return asModel(x.argumentOf(c, from, 9, 1, "model"))
 	case name == "YOLO" || name == "SentenceTransformer" || name == "CrossEncoder" || c.callee == "models.Transformer":
@@ -273,7 +283,7 @@ func (x *extraction) dataset() *candidate {
 		}
 	}
 	for _, s := range x.byName["task"] { // of robots, the environment
-		if s.key == "group.task" && find(facts().datasets, s.value.text) != nil {
+		if (s.key == "group.task" || s.key == "task") && find(facts().datasets, s.value.text) != nil {
 			all = append(all, candidate{text: s.value.text, rank: s.rank, weight: 2, at: s.at})
 		}
 	}

@@ -121,7 +121,7 @@ func (x *extraction) iterations(r *Result) {
 			text, unit = duration(c.text)
 		}
 		n, ok := positive(text)
-		if !ok || n < 1 || unit == "" {
+		if !ok || n < 1 || unit == "" || ofEpisode.MatchString(c.key) {
 			continue
 		}
 		if strings.HasSuffix(c.key, "total_kimg") {
@@ -148,6 +148,9 @@ func (x *extraction) iterations(r *Result) {
 	}
 	r.Sources["iter_type"] = r.Sources["iters"]
 }
+
+// ofEpisode is in keys of the steps of an episode, and not of the training.
+var ofEpisode = regexp.MustCompile(`(^|\.)(env|environment|env_\w+|\w+_env|simulation|sim)\.`)
 
 // counted returns the keys that say in words of how many steps or epochs the training is, such as max_num_epochs and total_iter, but that
 // are not listed.

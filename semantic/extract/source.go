@@ -77,6 +77,9 @@ func (x *extraction) python(file string, r rank) {
 // loads reads the configurations that a statement names: yaml.safe_load(open("base.yaml")), load_config("base"), default="base.yaml".
 func (x *extraction) loads(s *python.Statement, file string, r rank) {
 	read := func(e *python.Expr, exts ...string) {
+		if e != nil && e.Kind == python.Binary && e.Text == "/" { // folder / "base.yaml"
+			e = &e.Args[1]
+		}
 		if e == nil || e.Kind != python.String || e.Text == "" || strings.ContainsAny(e.Text, " \n") || noConfig.MatchString(strings.ToLower(path.Base(e.Text))) {
 			return
 		}
