@@ -491,7 +491,7 @@ func mixes(n *node, key string) bool {
 func (x *extraction) chosen(n *node) *node {
 	base := n.fields["defaults"]
 	if base == nil || base.fields == nil {
-		return n
+		return x.section(n)
 	}
 	all := base.copy()
 	for _, w := range x.launch.args {
@@ -504,6 +504,32 @@ func (x *extraction) chosen(n *node) *node {
 		}
 	}
 	return all
+}
+
+// section returns of a configuration that has a section for each of several things alike, such as environments, the one for what the command names.
+func (x *extraction) section(n *node) *node {
+	for _, w := range x.launch.args {
+		mine := n.fields[w]
+		if mine == nil || mine.fields == nil {
+			continue
+		}
+		for _, k := range n.keys {
+			other := n.fields[k]
+			if k == w || other.fields == nil {
+				continue
+			}
+			shared := 0
+			for _, key := range other.keys {
+				if mine.fields[key] != nil {
+					shared++
+				}
+			}
+			if shared > 1 && 2*shared >= min(len(mine.keys), len(other.keys)) {
+				return mine
+			}
+		}
+	}
+	return n
 }
 
 // load reads a configuration, with the configurations on which it is based, and notes its settings.
@@ -520,6 +546,22 @@ func (x *extraction) load(file string, r rank) {
 		n = x.chosen(n)
 		interpolate(n)
 		x.flatten(n, "", r)
+		x.further(n, path.Dir(file), r, 0)
+	}
+}
+
+// further loads the configurations of datasets that a configuration names: dataset_config: dataset.toml.
+func (x *extraction) further(n *node, dir string, r rank, depth int) {
+	for _, k := range n.keys {
+		v := n.fields[k]
+		if v.fields != nil && depth < 4 {
+			x.further(v, dir, r, depth+1)
+		}
+		if isConfig(v.scalar) && strings.Contains(normal(k), "data") {
+			if f, ok := x.tree.find(dir, v.scalar); ok && len(x.parsed) <= maxImports {
+				x.load(f, r)
+			}
+		}
 	}
 }
 

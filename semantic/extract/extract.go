@@ -64,10 +64,11 @@ type extraction struct {
 	options  map[string]option // that scripts declare, by every spelling without its hyphens
 	places   []string          // the positional arguments that scripts declare, in their order
 	hydra    *hydraMain
-	configs  []string // that the command names
-	next     int      // the order of settings
-	scripts  int      // how many were searched for commands
-	bases    int      // how many configurations were read for others that are based on them
+	configs  []string       // that the command names
+	next     int            // the order of settings
+	composed []composedName // configurations
+	scripts  int            // how many were searched for commands
+	bases    int            // how many configurations were read for others that are based on them
 }
 
 // These bound what files that name each other, or themselves, make of a folder.
@@ -102,6 +103,7 @@ func (x *extraction) readLaunched() {
 		x.python(l.script, declared)
 	}
 	x.arguments()
+	x.loadComposed()
 }
 
 // entries returns the Python files that look like the script of a job: by their names or, where none does, by what they do. Where none

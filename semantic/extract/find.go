@@ -158,19 +158,43 @@ func (x *extraction) dockerfile(f string, data []byte) bool {
 
 // makefile takes the command of the first rule that launches something.
 func (x *extraction) makefile(f string, data []byte) bool {
+	return x.commands(recipes(data, nil), f, commanded, ".", nil, 0) && (x.launch.script != "" || x.launch.tool != "")
+}
+
+// recipes returns the variables and the recipes of a Makefile as a script of a shell, line by line. words are those of the command make: of the targets among them
+// the recipes, or all; and what they say of variables instead.
+func recipes(data []byte, words []string) []byte {
+	given, targets := map[string]string{}, map[string]bool{}
+	for _, w := range words {
+		if name, v, ok := strings.Cut(w, "="); ok {
+			given[name] = v
+		} else if !strings.HasPrefix(w, "-") {
+			targets[w] = true
+		}
+	}
 	var b strings.Builder
+	target := ""
 	for _, line := range strings.Split(string(data), "\n") {
-		switch rest, ok := strings.CutPrefix(line, "\t"); {
-		case ok:
+		rest, recipe := strings.CutPrefix(line, "\t")
+		name, v, assigns := strings.Cut(line, "=")
+		head, _, rule := strings.Cut(line, ":")
+		switch {
+		case recipe && (len(targets) == 0 || targets[target]):
 			rest = strings.TrimLeft(rest, "@-")
 			b.WriteString(strings.NewReplacer("$(", "${", ")", "}").Replace(rest))
-		case strings.Contains(line, "=") && !strings.Contains(line, ":="):
-			name, v, _ := strings.Cut(line, "=")
-			b.WriteString(strings.Trim(name, " ?:+") + "=\"" + strings.TrimSpace(v) + "\"")
+		case recipe:
+		case assigns && (!rule || len(head) == len(strings.TrimRight(name, "?:+ "))):
+			name = strings.Trim(name, " ?:+")
+			if over, ok := given[name]; ok {
+				v = over
+			}
+			b.WriteString(name + "=\"" + strings.TrimSpace(v) + "\"")
+		case rule:
+			target = strings.TrimSpace(head)
 		}
 		b.WriteByte('\n')
 	}
-	return x.commands([]byte(b.String()), f, commanded, ".", nil, 0) && x.launch.script != ""
+	return []byte(b.String())
 }
 
 // manifest takes the command of a Kubernetes manifest, and its GPUs.

@@ -194,6 +194,17 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 		case launchers[base] && (i == 0 || !strings.HasPrefix(words[i-1], "-")):
 			x.uses(base, l.at, true)
 			options = append(options, base)
+		case base == "make" && i == 0:
+			for _, f := range []string{"Makefile", "makefile", "GNUmakefile"} {
+				if data, ok := x.tree.open(path.Join(l.dir, f)); ok && depth < 4 && x.commands(recipes(data, words[1:]), f, l.rank, l.dir, nil, depth+1) {
+					text, at := l.text, l.at
+					if *l = x.launch; at == "command" {
+						l.text, l.at = text, at
+					}
+					return true
+				}
+			}
+			return false
 		case strings.HasSuffix(w, ".sh") || strings.HasSuffix(w, ".sbatch") || strings.HasSuffix(w, ".slurm"):
 			f, ok := x.tree.find(l.dir, w)
 			if data, readable := x.tree.open(f); ok && readable && depth < 4 && x.commands(data, f, l.rank, l.dir, words[i+1:], depth+1) {

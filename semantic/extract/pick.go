@@ -96,7 +96,7 @@ func (x *extraction) model() *candidate {
 			all = append(all, candidate{text: name, kind: word, rank: imported, weight: 1, at: c})
 		}
 	}
-	if t := x.launch.tool; find(facts().models, t) != nil { // chemprop train
+	if t := toolEnd.ReplaceAllString(x.launch.tool, ""); find(facts().models, t) != nil { // chemprop train, nnUNetv2_train
 		all = append(all, candidate{text: t, kind: word, rank: imported, weight: 1, at: x.launch.at})
 	}
 	if dir := path.Base(path.Dir(x.launch.script)); find(facts().models, dir) != nil { // zipformer/train.py
@@ -112,6 +112,9 @@ func (x *extraction) model() *candidate {
 	return pick(all, facts().models)
 }
 
+// toolEnd is at the end of the names of programs that train one family of models.
+var toolEnd = regexp.MustCompile(`[-_](train|pretrain|finetune|trainer|cli|run)$`)
+
 // sections returns the families of models that configurations name in their keys: T5Config.num_heads=12, is_llama_config=true.
 func (x *extraction) sections() []candidate {
 	var all []candidate
@@ -123,8 +126,11 @@ func (x *extraction) sections() []candidate {
 			for part := range strings.SplitSeq(s.key, ".") {
 				of, ok := strings.CutSuffix(part, "config")
 				flag := strings.HasPrefix(of, "is_")
-				if of = strings.Trim(strings.TrimPrefix(of, "is_"), "_"); ok && flag == (part == last && s.value.text == "true") && find(facts().models, of) != nil {
-					all = append(all, candidate{text: of, kind: word, rank: declared, weight: 3, at: s.at})
+				if of = strings.Trim(strings.TrimPrefix(of, "is_"), "_"); !ok || flag != (part == last && s.value.text == "true") {
+					continue
+				}
+				if f := find(facts().models, of); f != nil {
+					all = append(all, candidate{text: strings.Trim(f.is.FindString(of), "_"), kind: word, rank: declared, weight: 3, at: s.at})
 				}
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"math"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -136,6 +137,18 @@ func (x *extraction) iterations(r *Result) {
 	if t.Iterations > 0 {
 		return
 	}
+	for _, w := range append(slices.Clone(x.launch.args), x.configs...) { // of schedules that are named by their length: nnUNetTrainer_250epochs
+		if m := lengthOf.FindStringSubmatch(path.Base(w)); m != nil {
+			t.Iterations, t.Unit = int64(count(m[1])), metadata.Epoch
+			if strings.Contains(m[2], "it") || strings.Contains(m[2], "step") {
+				t.Unit = metadata.Step
+			}
+			r.Sources["iters"], r.Sources["iter_type"] = x.launch.at, x.launch.at
+			if t.Iterations > 0 {
+				return
+			}
+		}
+	}
 	switch { // what the libraries do if they are told nothing
 	case hf:
 		t.Iterations, t.Unit = 3, metadata.Epoch
@@ -148,6 +161,9 @@ func (x *extraction) iterations(r *Result) {
 	}
 	r.Sources["iter_type"] = r.Sources["iters"]
 }
+
+// lengthOf is in the names of schedules.
+var lengthOf = regexp.MustCompile(`(?i)(?:^|[_-])([0-9]+)[_-]?(epochs?|ep|iters?|steps)(?:[_.-]|$)`)
 
 // ofEpisode is in keys of the steps of an episode, and not of the training.
 var ofEpisode = regexp.MustCompile(`(^|\.)(env|environment|env_\w+|\w+_env|simulation|sim)\.`)

@@ -80,6 +80,10 @@ func (x *extraction) loads(s *python.Statement, file string, r rank) {
 		if e != nil && e.Kind == python.Binary && e.Text == "/" { // folder / "base.yaml"
 			e = &e.Args[1]
 		}
+		if e != nil && e.Kind == python.Format && isConfig(e.Text) { // f"conf/{algo}.yaml"
+			x.composed = append(x.composed, composedName{*e, file, r})
+			return
+		}
 		if e == nil || e.Kind != python.String || e.Text == "" || strings.ContainsAny(e.Text, " \n") || noConfig.MatchString(strings.ToLower(path.Base(e.Text))) {
 			return
 		}
@@ -110,6 +114,25 @@ func (x *extraction) loads(s *python.Statement, file string, r rank) {
 			}
 			for i := range c.Args {
 				read(&c.Args[i], exts...)
+			}
+		}
+	}
+}
+
+// composedName is the name of a configuration that code puts together.
+type composedName struct {
+	expr python.Expr
+	file string
+	rank rank
+}
+
+// loadComposed reads the configurations whose names depend on the command.
+func (x *extraction) loadComposed() {
+	for _, c := range x.composed[:min(len(x.composed), 20)] {
+		e := evaluation{x: x, file: c.file, from: map[*setting]bool{}, budget: 200}
+		if name := e.value(&c.expr); name.kind == word && !noConfig.MatchString(strings.ToLower(path.Base(name.text))) {
+			if f, ok := x.tree.find(path.Dir(c.file), name.text); ok {
+				x.load(f, max(c.rank, configured))
 			}
 		}
 	}

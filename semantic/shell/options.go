@@ -10,7 +10,7 @@ import (
 // while getopts with case $opt.
 
 var (
-	optionLoop = regexp.MustCompile(`(?s)^(?:while\s[^\n]*?\$\{?#[^\n]*?|for\s+(\w+)\s+in\s+"?\$\{?@\}?"?\s*|for\s+(\w+)\s*|while\s+getopts\s+["']?([\w:]+)["']?\s+(\w+)[^\n]*?)(?:;\s*|\n\s*)do\b(.*?)\bcase\s+["']?\$\{?(\w+)\}?["']?\s+in\b(.*?)\besac\b(.*?)\bdone\b`)
+	optionLoop = regexp.MustCompile(`(?s)^(?:while\s[^\n]*?\$\{?[#1][^\n]*?|for\s+(\w+)\s+in\s+"?\$\{?@\}?"?\s*|for\s+(\w+)\s*|while\s+getopts\s+["']?([\w:]+)["']?\s+(\w+)[^\n]*?)(?:;\s*|\n\s*)do\b(.*?)\bcase\s+["']?\$\{?(\w+)\}?["']?\s+in\b(.*?)\besac\b(.*?)\bdone\b`)
 	assigned   = regexp.MustCompile(`(?:^|[\s;])(?:export\s+)?([A-Za-z_]\w*)=("[^"\n]*"|'[^'\n]*'|[^\s;&|]*)`)
 	shifted    = regexp.MustCompile(`\bshift\b[ \t]*(\d*)`)
 	afterEqual = regexp.MustCompile(`^\$\{\w+#+(?:\*|-+[\w-]+)=\}$`)
@@ -139,8 +139,11 @@ func (r *reader) letters(spec string, arms []arm) {
 
 // assign sets the variables that an arm sets: from the value behind the option, from that in --option=value, or as it is written.
 func (r *reader) assign(body, param, value string) {
-	for _, m := range assigned.FindAllStringSubmatch(body, -1) {
-		v := strings.Trim(m[2], `"'`)
+	for _, at := range assigned.FindAllStringSubmatchIndex(body, -1) {
+		name, v := body[at[2]:at[3]], strings.Trim(body[at[4]:at[5]], `"'`)
+		if (v == "$1" || v == "${1}") && shifts(body[:at[0]]) > 0 { // shift; NAME=$1
+			v = "$2"
+		}
 		switch {
 		case v == "$2" || v == "${2}" || v == "$OPTARG" || v == "${OPTARG}":
 			v = value
@@ -150,7 +153,7 @@ func (r *reader) assign(body, param, value string) {
 			v = param
 		}
 		if !strings.Contains(v, "$") {
-			r.set(m[1], Var{Value: v, Line: r.line})
+			r.set(name, Var{Value: v, Line: r.line})
 		}
 	}
 }
