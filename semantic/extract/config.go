@@ -109,6 +109,8 @@ func (x *extraction) config(file string) *node {
 		return readINI(file, data)
 	case ".gin":
 		return readGin(file, data)
+	case ".config", ".pbtxt", ".prototxt":
+		return readPrototext(file, data)
 	}
 	return nil
 }
@@ -391,6 +393,28 @@ func readINI(file string, data []byte) *node {
 	return all
 }
 
+// readPrototext reads the text form of protocol buffers: name { and name: value, line by line.
+func readPrototext(file string, data []byte) *node {
+	stack := []*node{newMap(where(file, 1))}
+	for i, line := range strings.Split(string(data), "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		line = strings.TrimSpace(line)
+		top := stack[len(stack)-1]
+		name, text, assigns := strings.Cut(line, ":")
+		switch {
+		case strings.HasSuffix(line, "{") && len(stack) < maxNested:
+			n := newMap(where(file, i+1))
+			top.set(strings.TrimRight(strings.TrimSuffix(line, "{"), ": "), n)
+			stack = append(stack, n)
+		case strings.HasPrefix(line, "}") && len(stack) > 1:
+			stack = stack[:len(stack)-1]
+		case assigns:
+			top.set(strings.TrimSpace(name), &node{scalar: strings.Trim(strings.TrimSpace(text), `"'`), at: where(file, i+1)})
+		}
+	}
+	return stack[0]
+}
+
 // readGin reads a configuration of gin: function.parameter = value, with a scope before a slash, and macros, NAME = value, that others
 // call %NAME.
 func readGin(file string, data []byte) *node {
@@ -446,6 +470,9 @@ func (x *extraction) flatten(n *node, prefix string, r rank) {
 			x.add(setting{key: prefix, value: value{n.keys[0], word}, rank: r, at: n.fields[n.keys[0]].at})
 			return
 		}
+		if named(n, prefix) { // datasets by their names, each with a section
+			x.add(setting{key: prefix, value: value{n.keys[0], word}, rank: r, at: n.fields[n.keys[0]].at})
+		}
 		for _, k := range n.keys {
 			key := k
 			if prefix != "" {
@@ -481,6 +508,19 @@ func mixes(n *node, key string) bool {
 	}
 	for _, k := range n.keys {
 		if _, ok := numeric(n.fields[k].scalar); !ok || !strings.Contains(k, "/") {
+			return false
+		}
+	}
+	return true
+}
+
+// named is whether the keys of a section datasets are the names of datasets, with what is to be done with each.
+func named(n *node, key string) bool {
+	if normal(key[strings.LastIndexByte(key, '.')+1:]) != "datasets" || len(n.keys) == 0 {
+		return false
+	}
+	for _, k := range n.keys {
+		if n.fields[k].fields == nil || isGeneric(k) || excluded(normal(k)) {
 			return false
 		}
 	}

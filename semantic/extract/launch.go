@@ -514,7 +514,7 @@ func (x *extraction) named(text string, r rank) bool {
 			v = before + ".py"
 		}
 		switch path.Ext(v) {
-		case ".yaml", ".yml", ".json", ".toml", ".py", ".cfg", ".ini", ".conf", ".gin", ".txt":
+		case ".yaml", ".yml", ".json", ".toml", ".py", ".cfg", ".ini", ".conf", ".gin", ".txt", ".config", ".pbtxt", ".prototxt":
 			if f, ok := x.locate(v); ok {
 				x.load(f, r)
 				x.configs = append(x.configs, f)
@@ -533,8 +533,20 @@ func (x *extraction) locate(name string) (string, bool) {
 			return f, true
 		}
 	}
-	if path.Ext(name) == ".py" || strings.Contains(name, "/") {
+	if path.Ext(name) == ".py" {
 		return "", false
 	}
-	return x.tree.find(".", "$/"+name)
+	if !strings.Contains(name, "/") {
+		return x.tree.find(".", "$/"+name)
+	}
+	found := "" // of a package: configs/a.yaml is pkg/configs/a.yaml
+	for _, f := range x.tree.files {
+		if strings.HasSuffix(f, "/"+path.Clean(name)) {
+			if found != "" {
+				return "", false
+			}
+			found = f
+		}
+	}
+	return found, found != ""
 }

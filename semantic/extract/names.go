@@ -186,8 +186,11 @@ var generic = map[string]bool{
 // isGeneric is whether a name says nothing, as do numbers (200k) and names of defaults (DefaultSegmentor).
 func isGeneric(name string) bool {
 	lower := strings.ToLower(name)
-	return generic[lower] || sizeOnly.MatchString(lower) || strings.HasPrefix(lower, "default") && find(facts().models, lower) == nil
+	return generic[lower] || sizeOnly.MatchString(lower) || wrapsData.MatchString(lower) || strings.HasPrefix(lower, "default") && find(facts().models, lower) == nil
 }
+
+// wrapsData is a class that puts datasets together, or reads any.
+var wrapsData = regexp.MustCompile(`^(concat|repeat|mixed|raw|balanced|class_?balanced|iterable|base|custom|multi|chain|streaming|image|video|text|png|vos)[_-]?(raw|image|video|text)?_?datasets?$`)
 
 var sizeOnly = regexp.MustCompile(`^[0-9]+[kmb]?$`)
 
@@ -234,6 +237,9 @@ func datasetName(text string) string {
 	}
 	for i := len(parts) - 1; i >= 0; i-- {
 		name := trimData(parts[i])
+		if i > 0 && strings.HasPrefix(strings.ToLower(name), "train") && !isGeneric(parts[i-1]) && !strings.ContainsAny(parts[i-1], "${}*~.") && strings.ContainsAny(name, "_-") {
+			continue // nq/train_mined.jsonl
+		}
 		if !isGeneric(name) && !strings.ContainsAny(name, "${}*") && name != "." && name != ".." && name != "~" && !strings.HasPrefix(strings.ToLower(name), "path") {
 			return name
 		}
@@ -259,7 +265,7 @@ func trimData(name string) string {
 	name = strings.TrimPrefix(name, "PyG-")
 	for {
 		switch ext := path.Ext(name); strings.ToLower(ext) {
-		case ".yaml", ".yml", ".json", ".jsonl", ".csv", ".spacy", ".conllu", ".list", ".lst", ".cleaned", ".tsv", ".txt", ".bin", ".npz", ".npy", ".h5", ".hdf5", ".parquet", ".zip", ".tar", ".gz", ".lmdb", ".idx", ".pkl", ".pt", ".arrow", ".tfrecord",
+		case ".yaml", ".yml", ".json", ".jsonl", ".csv", ".spacy", ".conllu", ".record", ".list", ".lst", ".cleaned", ".tsv", ".txt", ".bin", ".npz", ".npy", ".h5", ".hdf5", ".parquet", ".zip", ".tar", ".gz", ".lmdb", ".idx", ".pkl", ".pt", ".arrow", ".tfrecord",
 			".tfrecords", ".xyz", ".extxyz", ".h5ad", ".sdf", ".smi", ".pdb", ".cif", ".mat", ".feather", ".msgpack", ".rec", ".nc", ".zarr", ".beton", ".ndjson", ".avro", ".orc", ".db", ".sqlite", ".fa",
 			".fasta", ".vcf", ".bed", ".ply", ".xml", ".xz", ".bz2", ".zst", ".tgz", ".pickle", ".pth":
 			name = strings.TrimSuffix(name, ext)

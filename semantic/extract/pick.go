@@ -168,6 +168,10 @@ func (x *extraction) modelOf(c *call) *candidate {
 	case name == "YOLO" || name == "SentenceTransformer" || name == "CrossEncoder" || c.callee == "models.Transformer":
 		return asModel(x.argumentOf(c, from, 9, 0, "model"))
 	}
+	if name == "Generator" && c.callee == name && strings.Contains(strings.ToLower(c.target), "gen") { // of a GAN
+		from.text = name
+		return from
+	}
 	if name == "" || isNoModel(name) || strings.HasPrefix(c.callee, "self.") && name == strings.ToLower(name) {
 		return nil
 	}
@@ -189,6 +193,8 @@ func (x *extraction) modelOf(c *call) *candidate {
 		}
 	case f != nil && strings.Contains(c.callee, "models."): // torchvision.models.resnet50()
 		from.weight = 8
+	case f != nil && f.task != "" && name == c.callee && (strings.HasSuffix(c.target, "model") || strings.HasSuffix(c.target, "net")): // resnet50()
+		from.weight = 5
 	case strings.HasPrefix(c.callee, "nn.") || strings.HasPrefix(c.callee, "torch.nn."):
 		return nil
 	case upper && slices.Contains([]string{"model", "net", "network", "self.model", "model_g", "generator", "agent", "policy"}, c.target):
@@ -269,7 +275,10 @@ func (x *extraction) dataset() *candidate {
 		all = append(all, c)
 	}
 	all = append(all, x.paths()...)
-	for _, last := range slices.Sorted(maps.Keys(x.datasets)) {
+	for _, last := range slices.Sorted(maps.Keys(x.byName)) {
+		if !x.datasets[last] && !namesData(last) {
+			continue
+		}
 		for _, s := range x.byName[last] {
 			if v := x.compute(s); v.kind == word && !excluded(s.key) {
 				all = append(all, candidate{text: datasetName(v.text), kind: word, rank: s.rank, weight: 4, at: s.at})
@@ -294,6 +303,7 @@ func (x *extraction) dataset() *candidate {
 		}
 	}
 	all = append(all, x.stored()...)
+	all = append(all, x.inSections()...)
 	for _, s := range x.byName["0"] { // the first positional argument of a tool
 		if s.key == "place.0" && x.launch.tool != "" {
 			all = append(all, candidate{text: datasetName(s.value.text), rank: s.rank, weight: 5, at: s.at})
@@ -336,6 +346,39 @@ func (x *extraction) stored() []candidate {
 		}
 	}
 	return all
+}
+
+// inSections returns the known datasets that configurations name in a section of data.
+func (x *extraction) inSections() []candidate {
+	var all []candidate
+	for _, last := range slices.Sorted(maps.Keys(x.byName)) {
+		for _, s := range x.byName[last] {
+			if s.rank < configured || s.value.kind != word || excluded(s.key) || !strings.Contains(s.key, "data") || !strings.Contains(s.key, ".") {
+				continue
+			}
+			if name := datasetName(s.value.text); find(facts().datasets, name) != nil {
+				all = append(all, candidate{text: name, kind: word, rank: declared, weight: 1, at: s.at})
+			}
+		}
+	}
+	return all
+}
+
+// namesData is whether the words of a key say that it names what a model is trained on: input_training_file, hf_dataset_path.
+func namesData(key string) bool {
+	words, data, more := strings.Split(key, "_"), false, false
+	for _, w := range words {
+		switch w {
+		case "train", "training", "data", "dataset", "datasets", "corpus", "wavs", "audio":
+			data = true
+		case "file", "files", "dir", "path", "paths", "folder", "root", "list", "filelist", "manifest", "name", "names":
+			more = true
+		case "input", "hf", "the", "of", "or":
+		default:
+			return false
+		}
+	}
+	return data && more && len(words) > 1
 }
 
 // noData is in the names of options that name files of another kind.

@@ -269,6 +269,11 @@ func (x *extraction) statement(s *python.Statement, file string, r rank) {
 			return
 		}
 		key := s.Target
+		if m := s.Value.Get("metadata"); s.Class != "" && m != nil {
+			if h := m.Get("help"); h != nil && saysDataset.MatchString(strings.ToLower(h.Text)) {
+				x.datasets[normal(key)] = true
+			}
+		}
 		if s.Class != "" && s.Function == "" {
 			key = s.Class + "." + key
 		}
@@ -346,6 +351,8 @@ func (x *extraction) loop(s *python.Statement, file string, r rank) {
 			last = c.Args[1]
 			if last.Kind == python.Binary && last.Text == "+" && last.Args[1].Text == "1" { // range(1, n + 1)
 				last = last.Args[0]
+			} else if last.Kind == python.Number && c.Args[0].Text == "1" { // range(1, 1001)
+				last = python.Expr{Kind: python.Binary, Text: "-", Args: []python.Expr{last, c.Args[0]}, Line: last.Line}
 			}
 		}
 		x.add(setting{key: unit, expr: &last, file: file, rank: r, at: where(file, s.Line)})
