@@ -20,6 +20,8 @@ func TestParse(t *testing.T) {
 		{"for s in 1 2 3; do\n  python t.py seed=$s\ndone", "2 python|t.py|seed=1"},
 		{"D=$(cd \"$(dirname \"${BASH_SOURCE[0]}\")\" && pwd)\nrun $(dirname \"$0\")/a.py $D/b.py `dirname $0`", "2 run|scripts/a.py|scripts/b.py|scripts"},
 		{"run $@ $1", "1 run|p|q|p"},
+		{"A=${@:2}\nB=\"$@\"\nrun ${@:2} x$A $B ${@:7}", "3 run|q|xq|p|q"},
+		{"P=$(( ((RANDOM<<15)|RANDOM) % 9 + 1 ))\nrun $((2*(3)))", "2 run|6"},
 		{"A=$1\nshift\nrun \"$@\" $A", "3 run|q|p"},
 		{"X=a; X+=b; run $X --k=\"v w\"z", "1 run|ab|--k=v wz"},
 		{"run \"/données/pile\" \"\\é\" 'ü' ö", "1 run|/données/pile|\\é|ü|ö"},
@@ -39,7 +41,7 @@ func TestParse(t *testing.T) {
 }
 
 func params(source string) []string {
-	if strings.Contains(source, "$@") {
+	if strings.Contains(source, "$@") || strings.Contains(source, "${@") {
 		return []string{"p", "q"}
 	}
 	return nil
@@ -99,6 +101,7 @@ func TestOptions(t *testing.T) {
 		{"M=a\nE=1\nwhile [[ $# -gt 0 ]]; do\n  case $1 in\n    --model|-m)\n      M=\"$2\"\n      shift 2\n      ;;\n    --epochs) E=$2; shift; shift ;;\n    --fp16) F=1; shift ;;\n    *) echo \"no $1\"; exit 1 ;;\n  esac\ndone\nrun $M $E $F",
 			[]string{"--fp16", "--model", "b"}, "run|b|1|1"},
 		{"while [ \"$#\" -gt 0 ]\ndo\nkey=\"$1\"\ncase $key in\n  --lr) LR=$2; shift ;;\nesac\nshift\ndone\nrun $LR", []string{"--x", "--lr", "0.1"}, "run|0.1"},
+		{"while [[ \"$1\" != \"\" ]]; do\n case $1 in\n  -m | --model )\n   shift\n   M=$1\n   ;;\n esac\n shift\ndone\nrun $M", []string{"-m", "b", "-x"}, "run|b"},
 		{"for i in \"$@\"; do\n case $i in\n  --size=*) S=\"${i#*=}\" ;;\n esac\ndone\nrun $S $1", []string{"--size=7b", "q"}, "run|7b|--size=7b"},
 		{"D=x\nwhile getopts \"m:d:v\" opt; do\n case $opt in\n  m) M=$OPTARG ;;\n  d) D=${OPTARG} ;;\n  v) V=1 ;;\n  \\?) exit 1 ;;\n esac\ndone\nrun $M $D $V", []string{"-v", "-m", "b"}, "run|b|x|1"},
 		{"for s in 1 2; do\n run $s\ndone", nil, "run|1"},
