@@ -81,6 +81,66 @@ func venusShaped(file string, days int, seed uint64) ([]workload.Job, error) {
 	return out, nil
 }
 
+// venusVCFile has the virtual clusters of Venus, and how many nodes each has.
+const venusVCFile = "vc_config.csv"
+
+// virtualCluster is nodes that only its jobs use.
+type virtualCluster struct {
+	name  string
+	nodes int
+}
+
+// venusVCs are the virtual clusters of Venus, of as many nodes in all as there are: each has its share, and at least one.
+func venusVCs(file string, nodes int) ([]virtualCluster, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	if err != nil || len(rows) < 2 || !slices.Equal(rows[0], []string{"vc", "nodes"}) {
+		return nil, &workload.Error{File: file, Want: "the columns vc and nodes, and rows below them"}
+	}
+	var out []virtualCluster
+	all := 0
+	for i, row := range rows[1:] {
+		n, err := strconv.Atoi(row[1])
+		if err != nil || n < 1 {
+			return nil, &workload.Error{File: file, Line: i + 2, Field: "nodes", Want: "a number of at least 1, found " + row[1]}
+		}
+		out = append(out, virtualCluster{row[0], n})
+		all += n
+	}
+	for i := range out {
+		out[i].nodes = max(1, int(math.Round(float64(out[i].nodes*nodes)/float64(all))))
+	}
+	return out, nil
+}
+
+// assign draws the virtual cluster of each job among those that are large enough, by their nodes.
+func assign(jobs []workload.Job, vcs []virtualCluster, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 0x7663)) // "vc"
+	for i := range jobs {
+		need := int((jobs[i].GPUs() + 8*core.WholeGPU - 1) / (8 * core.WholeGPU))
+		all := 0
+		for _, vc := range vcs {
+			if vc.nodes >= need {
+				all += vc.nodes
+			}
+		}
+		at := rng.IntN(max(1, all))
+		for _, vc := range vcs {
+			if vc.nodes < need {
+				continue
+			}
+			if at -= vc.nodes; at < 0 {
+				jobs[i].Queue = vc.name
+				break
+			}
+		}
+	}
+}
+
 // acmeShaped is jobs that come at random, at that share of the GPUs of a cluster, with the published mean and median of Seren's run times,
 // and sizes about its mean of 5.7 GPUs and median of 1.
 func acmeShaped(jobs, gpus int, load float64, seed uint64) []workload.Job {

@@ -42,7 +42,10 @@ const (
 // lucidLoad is a cluster and jobs, each with a profile.
 type lucidLoad struct {
 	nodes int // of 8 GPUs, with those that profile
-	jobs  []workload.Job
+	// vcs are the virtual clusters, which are the queues of the jobs: each has nodes of its own beside those that profile, however many do. nil: there is
+	// one, with all nodes that do not profile.
+	vcs  []virtualCluster
+	jobs []workload.Job
 	// heavy says that jobs compute much, as those of Acme: their scores are Medium or Jumbo.
 	heavy bool
 	// profiling: on how many of the nodes, for how long at most, which jobs (Lucid's own settings for its traces).
@@ -138,19 +141,34 @@ func (l *lucidLoad) play(ctx context.Context, p *workload.Profiles, a lucidArm, 
 	if a.cancel > 0 {
 		d.Policy.Packing.Cancel = a.cancel
 	}
-	ends := &endTimes{at: map[string]core.Time{}}
-	stats, err := sim.Run(ctx, sim.Config{
-		Cluster: nodesOf8(l.nodes - profilers), Policy: d.Policy, Jobs: slicesSeq(rest), Seed: seed,
-		Models: sim.Models{Packing: sim.Packing{Profiles: &shared, Tracked: trackerFinds, Settle: trackerSettles}},
-	}, ends)
-	if err != nil {
-		return out, err
+	for _, vc := range l.clusters(profilers) {
+		own := rest
+		if l.vcs != nil {
+			own = slices.DeleteFunc(slices.Clone(rest), func(j workload.Job) bool { return j.Queue != vc.name })
+		}
+		ends := &endTimes{at: map[string]core.Time{}}
+		stats, err := sim.Run(ctx, sim.Config{
+			Cluster: nodesOf8(vc.nodes), Policy: d.Policy, Jobs: slicesSeq(own), Seed: seed,
+			Models: sim.Models{Packing: sim.Packing{Profiles: &shared, Tracked: trackerFinds, Settle: trackerSettles}},
+		}, ends)
+		if err != nil {
+			return out, err
+		}
+		for name, at := range ends.at {
+			sum += (at - submitted[name]).Seconds()
+		}
+		out.packed.Jobs, out.packed.Cancelled = out.packed.Jobs+stats.Packed.Jobs, out.packed.Cancelled+stats.Packed.Cancelled
 	}
-	for name, at := range ends.at {
-		sum += (at - submitted[name]).Seconds()
-	}
-	out.jct, out.packed = sum/float64(len(jobs)), *stats.Packed
+	out.jct = sum / float64(len(jobs))
 	return out, nil
+}
+
+// clusters are what jobs run on that are not being profiled.
+func (l *lucidLoad) clusters(profilers int) []virtualCluster {
+	if l.vcs == nil {
+		return []virtualCluster{{"", l.nodes - profilers}}
+	}
+	return l.vcs
 }
 
 // profiled runs those jobs that are to be profiled on the nodes for that, those with the fewest GPUs first, each for the limit at
@@ -188,15 +206,18 @@ func (l *lucidLoad) known(p *workload.Profiles, a lucidArm, seed uint64) []lucid
 			j.profile, _ = p.Find(j.Profile)
 		}
 		j.Profile = p.Solo[j.profile].Name
-		miss := lucidProfilerError
+		miss, below := lucidProfilerError, true // a profiler sees too little, while a job warms up (§4.1)
 		j.estimate = means.before(&l.jobs[i])
 		if a.estimates && match {
 			j.estimate = core.Time(float64(j.Duration) * math.Exp(sigma*z))
 		}
 		if a.bypass && match {
-			j.matched, miss = true, advisorError
+			j.matched, miss, below = true, advisorError, false
 		}
 		j.matched = j.matched || a.predicts
+		if below && !a.predicts {
+			noise = -math.Abs(noise)
+		}
 		if a.oracle {
 			j.estimate, miss = j.Duration, 0
 		}
@@ -324,6 +345,9 @@ func runSchedmateLucid(ctx context.Context, o Options) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, err := o.trace("helios-venus/"+venusVCFile, "virtual clusters of Helios Venus"); err != nil {
+		return nil, err
+	}
 	p, err := workload.OpenProfiles(filepath.Dir(solo))
 	if err != nil {
 		return nil, err
@@ -395,7 +419,12 @@ func venusLoad(file string, seed uint64) (lucidLoad, error) {
 		return lucidLoad{}, err
 	}
 	nodes := int(math.Ceil(loadOf(jobs, 1) / drawnLoad))
-	return lucidLoad{nodes: nodes, jobs: jobs, profilers: 2, profile: 200 * core.Second, mostGPUs: 8 * core.WholeGPU}, nil
+	vcs, err := venusVCs(filepath.Join(filepath.Dir(file), venusVCFile), nodes-2)
+	if err != nil {
+		return lucidLoad{}, err
+	}
+	assign(jobs, vcs, seed)
+	return lucidLoad{nodes: nodes, vcs: vcs, jobs: jobs, profilers: 2, profile: 200 * core.Second, mostGPUs: 8 * core.WholeGPU}, nil
 }
 
 // acmeLoad is 6,000 jobs on the 128 GPUs of §5.2, of which one node profiles for at most 100 s, as there.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -123,4 +124,39 @@ func writeGzip(t *testing.T, lines []string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// Virtual clusters have their share of the nodes, at least one, and jobs that fit.
+func TestVirtualClusters(t *testing.T) {
+	file := filepath.Join(t.TempDir(), venusVCFile)
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("vc,nodes\nbig,30\nsmall,9\ntiny,1\n")
+	vcs, err := venusVCs(file, 20)
+	if err != nil || !slices.Equal(vcs, []virtualCluster{{"big", 15}, {"small", 5}, {"tiny", 1}}) {
+		t.Fatalf("%v, %v", vcs, err)
+	}
+	var jobs []workload.Job
+	for i := range 300 {
+		jobs = append(jobs, drawnJob(i, 0, []int{1, 16, 64}[i%3], core.Second))
+	}
+	assign(jobs, vcs, 1)
+	in := map[string][3]int{}
+	for i := range jobs {
+		n := in[jobs[i].Queue]
+		n[i%3]++
+		in[jobs[i].Queue] = n
+	}
+	if b, s, y := in["big"], in["small"], in["tiny"]; b[2] != 100 || y[1] != 0 || s[1] < 10 || s[1] > 40 || y[0] == 0 {
+		t.Errorf("jobs of 1, 16 and 64 GPUs: %v", in)
+	}
+	for _, bad := range []string{"vc,nodes\n", "vc,machines\na,1\n", "vc,nodes\na,0\n", "vc,nodes\na,b\n"} {
+		write(bad)
+		if _, err := venusVCs(file, 20); !workload.IsBadInput(err) {
+			t.Errorf("%q: error %v", bad, err)
+		}
+	}
 }
