@@ -186,9 +186,14 @@ func (f *disaggRun) run(c *cobra.Command, files []string) error {
 		}
 	}
 	if f.asJSON {
-		return writeJSON(c.OutOrStdout(), ran)
+		err = writeJSON(c.OutOrStdout(), ran)
+	} else {
+		err = ran.write(c.OutOrStdout())
 	}
-	return ran.write(c.OutOrStdout())
+	if err == nil && f.check && ran.Equal < len(ran.Requests) {
+		err = fmt.Errorf("%d requests wrote other bytes than on one GPU", len(ran.Requests)-ran.Equal)
+	}
+	return err
 }
 
 // readPlan reads a plan of the nodes of a trace.
@@ -378,9 +383,6 @@ func (r *disaggRan) write(w io.Writer) error {
 	fmt.Fprintf(w, "Latency: median %.3f ms, P99 %.3f ms; the monitor switched %d times.\n", latency[n/2], latency[(99*n-1)/100], r.Switches)
 	if r.comparable {
 		fmt.Fprintf(w, "Memory is equal to that on the first GPU alone for %d of %d requests.\n", r.Equal, len(r.Requests))
-	}
-	if r.comparable && r.Equal < len(r.Requests) {
-		return fmt.Errorf("%d requests wrote other bytes than on one GPU", len(r.Requests)-r.Equal)
 	}
 	return nil
 }

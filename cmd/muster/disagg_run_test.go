@@ -108,6 +108,22 @@ func TestDisaggRun(t *testing.T) {
 	if got, err := os.ReadFile(filepath.Join(outputs, "result.1")); err != nil || strings.Trim(string(got), "\x00") != "" || len(got) != 4096 {
 		t.Errorf("output of %d bytes: %v", len(got), err)
 	}
+	// A trace that leaves out what a kernel reads moves too little, and the comparison says so.
+	trace, err := os.ReadFile(runTrace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong, args := filepath.Join(t.TempDir(), "wrong.json"), []byte(`"args": ["y", "cache", "0.5", "1024"]`)
+	lie := append(bytes.Clone(args), `, "accesses": [{"at": "y", "bytes": 4096, "read": true, "write": true}]`...)
+	if err := os.WriteFile(wrong, bytes.Replace(trace, args, lie, 1), 0o644); err != nil || !bytes.Contains(trace, args) {
+		t.Fatal(err)
+	}
+	for _, format := range []string{"--json=false", "--json"} {
+		_, problem := muster(1, append(text, "--trace", wrong, "--check", "--requests", "2", format)...)
+		if problem != "muster: 2 requests wrote other bytes than on one GPU\n" {
+			t.Errorf("%s: %q", format, problem)
+		}
+	}
 	for _, c := range []struct {
 		args string
 		code int
