@@ -19,6 +19,8 @@ import (
 
 // part is the processes of one pod of a job whose pause spans nodes.
 type part struct {
+	job, pod string
+
 	pids    []int32
 	local   *pause.Local
 	close   func()
@@ -93,10 +95,13 @@ func (a *Agent) enter(r *agentpb.AdvanceRequest) (*part, func(), error) {
 	key := r.Job + "@" + r.Pod
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if err := a.atWork(r.Pod, r.Pids); err != nil {
+		return nil, nil, err
+	}
 	p := a.parts[key]
 	if p == nil {
 		b := a.o.Open(a.dir(r.Pod))
-		p = &part{pids: r.Pids, close: b.Close, local: &pause.Local{
+		p = &part{job: r.Job, pod: r.Pod, pids: r.Pids, close: b.Close, local: &pause.Local{
 			Backend: b, SetLease: func(time.Duration) {},
 			File: filepath.Join(a.o.StateDir, "jobs", key+".json"),
 		}}

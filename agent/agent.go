@@ -300,13 +300,30 @@ func (a *Agent) resolve(r *agentpb.RunRequest) (pids, paused []int32, err error)
 			paused = append(paused, pid)
 		}
 	}
-	for _, id := range a.ids() {
-		other := a.operations[id].record.Operation
-		if other.State == agentpb.State_STATE_ACTING && other.Pod == r.Pod && slices.ContainsFunc(pids, func(pid int32) bool { return slices.Contains(other.Pids, pid) }) {
-			return nil, nil, status.Errorf(codes.FailedPrecondition, "operation %q (%s) is at work on these processes: wait for it, or cancel it", id, name(other.Action))
+	if err := a.atWork(r.Pod, pids); err != nil {
+		return nil, nil, err
+	}
+	for _, p := range a.parts {
+		if p.pod == r.Pod && overlap(p.pids, pids) {
+			return nil, nil, status.Errorf(codes.FailedPrecondition, "job %q is pausing or resuming these processes with those of other nodes: wait for it", p.job)
 		}
 	}
 	return pids, paused, nil
+}
+
+// atWork says which operation is at work on processes of a pod.
+func (a *Agent) atWork(pod string, pids []int32) error {
+	for _, id := range a.ids() {
+		other := a.operations[id].record.Operation
+		if other.State == agentpb.State_STATE_ACTING && other.Pod == pod && overlap(other.Pids, pids) {
+			return status.Errorf(codes.FailedPrecondition, "operation %q (%s) is at work on these processes: wait for it, or cancel it", id, name(other.Action))
+		}
+	}
+	return nil
+}
+
+func overlap(a, b []int32) bool {
+	return slices.ContainsFunc(a, func(pid int32) bool { return slices.Contains(b, pid) })
 }
 
 // ids are those of all operations, in the order of their beginning.

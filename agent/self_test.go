@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/muster-sched/muster/agent/agentpb"
@@ -101,4 +104,53 @@ func TestProcessesThatSaveThemselves(t *testing.T) {
 		}
 	}
 	are(agentpb.Phase_PHASE_RUNNING)
+}
+
+// An operation and a job on several nodes are never at work on a process at the same time.
+func TestOperationsAndJobsKnowEachOther(t *testing.T) {
+	m := newMachine(2, "Running")
+	m.stuck = 1 // whoever pauses it waits
+	a := m.agent(t)
+	a.o.StateDir = t.TempDir()
+	if err := forgetParts(filepath.Join(a.o.StateDir, "jobs")); err != nil {
+		t.Fatal(err)
+	}
+	advance := func(ctx context.Context, pids ...int32) error {
+		_, err := a.Advance(ctx, &agentpb.AdvanceRequest{Job: "j", Pids: pids, Epoch: 1, Goal: "Gate", Lease: durationpb.New(time.Hour)})
+		return err
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- advance(ctx, 1) }()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		a.mu.Lock()
+		n := len(a.parts)
+		a.mu.Unlock()
+		if n == 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the job does not begin")
+		}
+	}
+	if _, err := a.Run(t.Context(), request("x", actPause, 1, 2)); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), `job "j" is pausing`) {
+		t.Errorf("an operation on a process of the job: %v", err)
+	}
+	if op, err := a.Run(t.Context(), request("y", actPause, 2)); err != nil || op.State != agentpb.State_STATE_SUCCEEDED {
+		t.Errorf("an operation on another process: %v, %v", op, err)
+	}
+	cancel()
+	<-ended
+	go a.Run(t.Context(), request("z", actPause, 1))
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if _, err := a.Get(t.Context(), &agentpb.GetRequest{Id: "z"}); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the operation does not begin")
+		}
+	}
+	if err := advance(t.Context(), 1, 2); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), `operation "z" (pause) is at work`) {
+		t.Errorf("a job with a process of the operation: %v", err)
+	}
 }

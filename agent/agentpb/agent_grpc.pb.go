@@ -41,8 +41,8 @@ type AgentClient interface {
 	// nothing: it waits for that one. So a call whose answer was lost can be
 	// repeated. Errors: INVALID_ARGUMENT; ALREADY_EXISTS if the ID is that of
 	// another operation; DEADLINE_EXCEEDED if the operation's deadline had passed
-	// when it came; FAILED_PRECONDITION if another operation is at work on one of
-	// the processes; NOT_FOUND if there is no process. An operation that failed is
+	// when it came; FAILED_PRECONDITION if another operation, or a request of Advance,
+	// is at work on one of the processes; NOT_FOUND if there is no process. An operation that failed is
 	// no error of the call: its state says so.
 	Run(ctx context.Context, in *RunRequest, opts ...grpc.CallOption) (*Operation, error)
 	// Get returns an operation as it is now. Errors: NOT_FOUND.
@@ -55,7 +55,7 @@ type AgentClient interface {
 	// coordinator of a pause over several nodes has decided (docs/adr/0026), and
 	// returns when they are there or cannot get there. Errors: INVALID_ARGUMENT;
 	// FAILED_PRECONDITION if a request for other processes of the job and pod is
-	// being obeyed, or if another node is meant. A call can be repeated; an older decision is refused as Stale.
+	// being obeyed, if an operation is at work on one of them, or if another node is meant. A call can be repeated; an older decision is refused as Stale.
 	Advance(ctx context.Context, in *AdvanceRequest, opts ...grpc.CallOption) (*AdvanceReply, error)
 	// Status returns what the node has. Errors: FAILED_PRECONDITION if another node
 	// is meant.
@@ -133,8 +133,8 @@ type AgentServer interface {
 	// nothing: it waits for that one. So a call whose answer was lost can be
 	// repeated. Errors: INVALID_ARGUMENT; ALREADY_EXISTS if the ID is that of
 	// another operation; DEADLINE_EXCEEDED if the operation's deadline had passed
-	// when it came; FAILED_PRECONDITION if another operation is at work on one of
-	// the processes; NOT_FOUND if there is no process. An operation that failed is
+	// when it came; FAILED_PRECONDITION if another operation, or a request of Advance,
+	// is at work on one of the processes; NOT_FOUND if there is no process. An operation that failed is
 	// no error of the call: its state says so.
 	Run(context.Context, *RunRequest) (*Operation, error)
 	// Get returns an operation as it is now. Errors: NOT_FOUND.
@@ -147,7 +147,7 @@ type AgentServer interface {
 	// coordinator of a pause over several nodes has decided (docs/adr/0026), and
 	// returns when they are there or cannot get there. Errors: INVALID_ARGUMENT;
 	// FAILED_PRECONDITION if a request for other processes of the job and pod is
-	// being obeyed, or if another node is meant. A call can be repeated; an older decision is refused as Stale.
+	// being obeyed, if an operation is at work on one of them, or if another node is meant. A call can be repeated; an older decision is refused as Stale.
 	Advance(context.Context, *AdvanceRequest) (*AdvanceReply, error)
 	// Status returns what the node has. Errors: FAILED_PRECONDITION if another node
 	// is meant.
