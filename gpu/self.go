@@ -104,10 +104,11 @@ func (s *Self) Lead() error {
 	if s.lead != nil {
 		return nil
 	}
-	f, err := os.OpenFile(s.path("lead"), os.O_RDWR|os.O_CREATE|noFollow, 0o600)
+	f, err := os.OpenFile(s.path("lead"), os.O_RDWR|os.O_CREATE|noFollow, 0o666)
 	if err != nil {
 		return err
 	}
+	_ = f.Chmod(0o666) // of another user who made it, whose mode it has then: who may come into the folder may lead
 	if err := lockFile(f); err != nil {
 		f.Close()
 		return err
