@@ -40,6 +40,8 @@ type crashing struct {
 	// Bad is how many of a thousand requests something happens to; Leaps has the clock jump.
 	Bad   int64
 	Leaps bool
+	// Agents has what clients of the nodes' agents need; empty: no pod is paused.
+	Agents string
 }
 
 // crashLease has an instance that falls silent lose its leases as soon as can be.
@@ -72,6 +74,10 @@ func runScheduler(text string) int {
 	config.Policy.Preempt.MinRuntime, config.Policy.Preempt.Interval = 0, 0
 	config.Lost = lost.Config{After: time.Second, Rate: 100, Secondary: 100, Unhealthy: 0.55}
 	config.API.WarningHandler = rest.NoWarnings{}
+	if c.Agents != "" {
+		agents = c.Agents
+		pausing(&config)
+	}
 	if c.Bad > 0 {
 		bad := &cable{rng: rand.New(rand.NewPCG(c.Seed[0], c.Seed[1])), counts: map[string]int{}}
 		bad.note = func(what string) { fmt.Fprintln(os.Stderr, mishapPrefix+what) }

@@ -3,9 +3,11 @@ package e2e
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -297,5 +299,73 @@ func TestPausedGangLosesPod(t *testing.T) {
 			c.gone(low[1])
 			c.stay("high", "high2")
 		})
+	}
+}
+
+// Schedulers are killed (kill -9) at any moment at which they pause a gang, or let it go on. The next one makes it whole.
+func TestPauseGangKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for the leases of schedulers that were killed")
+	}
+	c := begin(t)
+	high := c.priority("urgent", 1000)
+	low := c.lowGang(func(p *v1.Pod) {
+		p.Annotations[fleet.PauseTakes], p.Annotations[fleet.ResumeTakes] = "100ms", "100ms"
+	})
+	c.scheduler.stop()
+	o := c.observe()
+	running := &instances{cluster: c, counts: map[string]int{}}
+	n := 0
+	next := func() *haunted {
+		n++
+		p, err := running.start(&crashing{
+			Host: identity.Host, Token: identity.BearerToken, CA: identity.CAData, Identity: fmt.Sprintf("killed-%d", n), Agents: agents,
+		})
+		c.must(err)
+		c.until("the next scheduler decides", func() error {
+			if !p.decides() {
+				return fmt.Errorf("it says %s", &p.said)
+			}
+			return nil
+		})
+		return p
+	}
+	kill := func(p *haunted) {
+		running.signal(p, syscall.SIGKILL)
+		<-p.ended
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	said := map[string]int{} // where it was when the scheduler died
+	for round := range 6 {
+		name := fmt.Sprintf("high-%d", round)
+		for _, x := range []struct {
+			begin  func()
+			reason string
+			phase  agentpb.Phase
+		}{
+			{func() { c.create(pod(name, uncounted(8), needs("100", "200Gi"), high)) }, v1alpha1.PausedPaused, agentpb.Phase_PHASE_SAVED},
+			{func() { c.delete(name) }, v1alpha1.PausedResumed, agentpb.Phase_PHASE_RUNNING},
+		} {
+			p := next()
+			x.begin()
+			time.Sleep(time.Duration(rng.IntN(900)) * time.Millisecond) // any moment will do
+			kill(p)
+			for _, p := range low {
+				if k := condition(c.get(p.Name), v1alpha1.PausedCondition); k != nil {
+					said[k.Reason]++
+				}
+			}
+			p = next()
+			c.gangIs(x.reason)
+			o.are(x.phase, low...)
+			c.stay("low-0", "low-1")
+			kill(p)
+		}
+	}
+	t.Logf("when schedulers died, the pods were %v", said)
+	for _, p := range low {
+		if now := c.get(p.Name); now.UID != p.UID {
+			t.Errorf("%s is another pod", p.Name)
+		}
 	}
 }
