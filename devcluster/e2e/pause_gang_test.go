@@ -316,12 +316,20 @@ func TestPauseGangKilled(t *testing.T) {
 	o := c.observe()
 	running := &instances{cluster: c, counts: map[string]int{}}
 	n := 0
+	var last *haunted
+	c.Cleanup(func() {
+		if c.Failed() {
+			running.signal(last, syscall.SIGKILL)
+			c.Logf("the last scheduler said:\n%s", &last.said)
+		}
+	})
 	next := func() *haunted {
 		n++
 		p, err := running.start(&crashing{
 			Host: identity.Host, Token: identity.BearerToken, CA: identity.CAData, Identity: fmt.Sprintf("killed-%d", n), Agents: agents,
 		})
 		c.must(err)
+		last = p
 		c.until("the next scheduler decides", func() error {
 			if !p.decides() {
 				return fmt.Errorf("it says %s", &p.said)

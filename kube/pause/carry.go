@@ -45,6 +45,9 @@ func (h *Handler) pauseNow(ctx context.Context, w *work) (took time.Duration, er
 		if why := objects.NotPausable(p); why != "" {
 			return errors.New(why)
 		}
+		if was := objects.PauseOf(p); was != nil && was.Had != nil {
+			return errors.New("it does not go on after its last pause")
+		}
 		m.had = hadOf(p)
 		m.had.Since, m.had.GPUs, m.had.Lead = time.Unix(0, int64(w.since)).UTC(), m.gpus, w.lead
 		return nil

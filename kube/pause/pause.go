@@ -212,8 +212,12 @@ func (h *Handler) Decided(now core.Time, ds []core.Decision, e core.Counter) {
 	}
 }
 
-// suspend has the pods of a job paused, or evicts them where that is not possible now.
+// suspend has the pods of a job paused, or evicts them where that is not possible now. Pods that are about to go on do so first: the
+// instance before may have died when it paused them for the same job.
 func (h *Handler) suspend(now core.Time, d *core.Decision) {
+	if h.found[d.Job] {
+		h.goOn(now, d.Job)
+	}
 	var list []*tables.Pod
 	ready := true
 	for k := range d.Pods {
@@ -223,7 +227,8 @@ func (h *Handler) suspend(now core.Time, d *core.Decision) {
 			continue
 		}
 		list = append(list, p)
-		ready = ready && p.State == tables.PodBound && !p.InFlight && !p.Moves && p.Pause == nil && p.Object.Phase == v1.PodRunning
+		idle := p.Pause == nil || p.Pause.Phase == v1alpha1.PausedResuming
+		ready = ready && p.State == tables.PodBound && !p.InFlight && !p.Moves && idle && p.Object.Phase == v1.PodRunning
 	}
 	switch {
 	case len(list) == 0:
