@@ -3,6 +3,7 @@ package analyze
 import (
 	"encoding/binary"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/muster-sched/muster/disagg/ptx"
@@ -23,6 +24,23 @@ const aligned = `.version 8.0
 	atom.global.add.u32 %r1, [count], 1;
 	ret;
 }`
+
+// Modules with variables of one name do not share them.
+func TestSeveralModules(t *testing.T) {
+	m, err := ptx.Parse(aligned)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := ptx.Parse(strings.Replace(aligned, "counts()", "others()", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace := &Trace{Buffers: []Allocation{{Name: "x", Address: "0x10000", Bytes: 64}}, Nodes: []Call{{Kernel: "counts"}, {Kernel: "others"}}}
+	g, err := Analyze("t", trace, []*ptx.Module{m, other})
+	if err != nil || len(g.Nodes) != 2 || len(g.Edges) != 0 {
+		t.Errorf("%+v, %v", g, err)
+	}
+}
 
 // A launch runs again with its arguments packed as the driver takes them, and the places of addresses known.
 func TestReplay(t *testing.T) {

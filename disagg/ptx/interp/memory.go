@@ -25,7 +25,11 @@ type Buffer struct {
 }
 
 // Memory is global memory: buffers that do not overlap, in order of their addresses.
-type Memory struct{ Buffers []*Buffer }
+type Memory struct {
+	Buffers []*Buffer
+
+	variables uint64 // where the variables of the next module go
+}
 
 // Add adds a buffer. It fails if it overlaps another, or has an address that stands for other spaces.
 func (m *Memory) Add(b *Buffer) error {

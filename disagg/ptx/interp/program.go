@@ -57,7 +57,8 @@ type inst struct {
 // fails if a variable is wrong; what is wrong with a function is a fault for those that run it.
 func Load(m *ptx.Module, memory *Memory) (p *Program, err error) {
 	p = &Program{memory: memory, functions: map[string]*function{}, symbols: map[string]symbol{}}
-	at := uint64(1 << 24)
+	at := max(memory.variables, 1<<24)
+	defer func() { memory.variables = at }()
 	for i := range m.Nodes {
 		n := &m.Nodes[i]
 		switch {
