@@ -49,7 +49,7 @@ func appendLine(b []byte, t core.Time, op, job string, p *core.Placement, reason
 		b = append(b, `,"for":"`...)
 		b = appendText(b, by.For)
 		b = append(b, '"')
-	} else if reason != sim.Restarted.String() {
+	} else if reason != sim.Restarted.String() && reason != sim.Resized.String() {
 		return append(b, "}\n"...)
 	}
 	if by.Told != t {
