@@ -279,8 +279,11 @@ func (x *extraction) over(n *node, dir, file string, depth int) *node {
 	all := newMap(n.at)
 	for _, k := range n.keys {
 		switch strings.Trim(strings.ToLower(k), "_") {
-		case "base", "base_config", "parent_config", "include", "includes", "inherit":
+		case "base", "base_config", "parent_config", "include", "includes", "inherit", "defaults":
 			v := n.fields[k]
+			if k == "defaults" && !isConfig(v.scalar) { // else of Hydra
+				continue
+			}
 			bases := v.items
 			if !v.list {
 				bases = []*node{v}

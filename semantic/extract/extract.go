@@ -147,6 +147,16 @@ func (x *extraction) entries() []string {
 	if byContent(".py"); top == 0 {
 		byContent(".ipynb")
 	}
+	if top == 0 { // the only Python file that there is
+		for _, p := range x.tree.files {
+			if path.Ext(p) == ".py" {
+				best = append(best, p)
+			}
+		}
+		if len(best) != 1 {
+			return nil
+		}
+	}
 	return best[:min(len(best), 3)]
 }
 

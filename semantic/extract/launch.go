@@ -207,6 +207,9 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 			return false
 		case strings.HasSuffix(w, ".sh") || strings.HasSuffix(w, ".sbatch") || strings.HasSuffix(w, ".slurm"):
 			f, ok := x.tree.find(l.dir, w)
+			if !ok && slices.ContainsFunc(words[i+1:], func(w string) bool { _, is := x.tree.find(l.dir, w); return is && strings.HasSuffix(w, ".py") }) {
+				continue // a launcher that is not in the folder
+			}
 			if data, readable := x.tree.open(f); ok && readable && depth < 4 && x.commands(data, f, l.rank, l.dir, words[i+1:], depth+1) {
 				text, at := l.text, l.at
 				*l = x.launch

@@ -135,6 +135,9 @@ func find(all []known, name string) *known {
 func modelName(text string) string {
 	text = strings.TrimSpace(text)
 	text = strings.TrimSuffix(strings.TrimSuffix(text, "/"), ".git")
+	if strings.HasPrefix(text, "@") { // a reference
+		return ""
+	}
 	if strings.HasPrefix(text, "$") && strings.Contains(text, "/") { // a folder that is not known
 		text = "/" + path.Base(text)
 	}
@@ -180,7 +183,7 @@ var generic = map[string]bool{
 	"checkpoint": true, "checkpoints": true, "ckpt": true, "last": true, "best": true, "latest": true, "data-bin": true, "databin": true, "my_data": true, "custom_dataset": true, "test": true,
 	"val": true, "valid": true, "main": true, "module": true, "jsonl": true, "file": true, "local": true, "src": true, "home": true, "mnt": true, "tmp": true, "content": true, "store": true,
 	"dict": true, "shards": true, "folder": true, "hf": true, "torch": true, "random": true, "synthetic_data": true, "my_dataset": true, "self": true, "config": true, "args": true, "full": true,
-	"meta": true, "metadata": true, "manifest": true, "annotations": true, "labels": true, "trainset": true, "train_dataset": true, "train_data": true, "training_data": true, "x": true, "x_train": true, "subset": true, "imagenet1k_v1": true, "generalizedrcnn": true, "encoderdecoder": true, "encoderdecodermodel": true, "decoderonlymodel": true, "imageclassifier": true, "asr": true, "tts": true, "nlp": true, "cv": true, "asr_model": true, "litmodel": true, "littransformer": true,
+	"meta": true, "metadata": true, "manifest": true, "annotations": true, "labels": true, "trainset": true, "train_dataset": true, "train_data": true, "training_data": true, "x": true, "x_train": true, "subset": true, "imagenet1k_v1": true, "generalizedrcnn": true, "encoderdecoder": true, "encoderdecodermodel": true, "decoderonlymodel": true, "imageclassifier": true, "asr": true, "tts": true, "run": true, "npz": true, "npy": true, "hdf5": true, "h5": true, "lmdb": true, "ase": true, "tfrecord": true, "tfrecords": true, "zarr": true, "nlp": true, "cv": true, "asr_model": true, "litmodel": true, "littransformer": true,
 }
 
 // isGeneric is whether a name says nothing, as do numbers (200k) and names of defaults (DefaultSegmentor).
@@ -189,8 +192,11 @@ func isGeneric(name string) bool {
 	return generic[lower] || sizeOnly.MatchString(lower) || wrapsData.MatchString(lower) || strings.HasPrefix(lower, "default") && find(facts().models, lower) == nil
 }
 
+// written is how the folders begin that jobs write into.
+var written = regexp.MustCompile(`^(\./)?(results?|outputs?|out|runs?|exps?|experiments|logs?|checkpoints?|work_dirs?)/`)
+
 // wrapsData is a class that puts datasets together, or reads any.
-var wrapsData = regexp.MustCompile(`^(concat|repeat|mixed|raw|balanced|class_?balanced|iterable|base|custom|multi|chain|streaming|image|video|text|png|vos)[_-]?(raw|image|video|text)?_?datasets?$`)
+var wrapsData = regexp.MustCompile(`^(cache|persistent|concat|repeat|mixed|raw|balanced|class_?balanced|iterable|base|custom|multi|chain|streaming|image|video|text|png|vos)[_-]?(raw|image|video|text)?_?datasets?$`)
 
 var sizeOnly = regexp.MustCompile(`^[0-9]+[kmb]?$`)
 
@@ -209,7 +215,7 @@ func datasetName(text string) string {
 	} else if name, version, ok := strings.Cut(text, ":"); ok && strings.ContainsAny(version, ".*") && !strings.Contains(text, "/") { // of TensorFlow Datasets
 		text = name
 	}
-	if strings.ContainsAny(text, "()\n<>") || len(text) > 300 {
+	if strings.ContainsAny(text, "()\n<>") || strings.HasPrefix(text, "@") || len(text) > 300 {
 		return ""
 	}
 	if first, rest, ok := strings.Cut(text, ","); ok && (strings.Contains(rest, "/") || strings.Contains(rest, "$")) {

@@ -163,6 +163,10 @@ func (x *extraction) modelOf(c *call) *candidate {
 		}
 		from.text, from.weight = module, 9
 		return from
+	case name == "from_preset":
+		return asModel(x.argumentOf(c, from, 9, 0, "preset"))
+	case strings.HasSuffix(name, "Model") && len(c.expr.Args) > 1 && c.expr.Args[1].Kind == python.String && find(facts().models, c.expr.Args[1].Text) != nil: // of a kind, by its name
+		return asModel(x.argumentOf(c, from, 9, 1))
 	case c.callee == "torch.hub.load":
 		return asModel(x.argumentOf(c, from, 9, 1, "model"))
 	case name == "YOLO" || name == "SentenceTransformer" || name == "CrossEncoder" || c.callee == "models.Transformer":
@@ -269,6 +273,9 @@ func (x *extraction) dataset() *candidate {
 	for _, c := range x.candidates(facts().fields.Train) {
 		last := c.key[strings.LastIndexByte(c.key, '.')+1:]
 		if c.kind != word || strings.Contains(last, "model") || strings.Contains(c.key, "logger") || strings.Contains(c.key, "optim") {
+			continue
+		}
+		if written.MatchString(c.text) {
 			continue
 		}
 		c.text = served(datasetName(className(c.text)))

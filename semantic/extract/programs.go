@@ -54,7 +54,7 @@ func trains(program string, words []string) bool {
 			return options > 1 && !strings.HasPrefix(program, "-") && !strings.Contains(program, "=")
 		}
 	}
-	return named && options > 2
+	return named && (options > 2 || len(words) > 0 && isConfig(words[0]))
 }
 
 // moduleLaunch is what python -m launches.

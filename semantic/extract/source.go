@@ -424,7 +424,7 @@ func (x *extraction) argument(c *python.Expr, file string, r rank, kind string, 
 }
 
 // saysDataset is in the help of an option that names what a model is trained on.
-var saysDataset = regexp.MustCompile(`\b(which|name of( the)?|train(ing)?|choose( a| the)?|select( a| the)?) (data ?set|corpus)\b|\bdata ?set(s)?( name)? (to (use|train)|for training|used for)`)
+var saysDataset = regexp.MustCompile(`\b(which|name of( the)?|train(ing)?|choose( a| the)?|select( a| the)?) (data ?set|corpus)\b|\b(input|train(ing)?) data\b|\bdata ?set(s)?( name)? (to (use|train)|for training|used for)`)
 
 // decorator notes what a decorator says: the options of click, and Hydra's configuration.
 func (x *extraction) decorator(d *python.Expr, s *python.Statement, file string, r rank) {
