@@ -198,7 +198,7 @@ var written = regexp.MustCompile(`^(\./)?(results?|outputs?|out|runs?|exps?|expe
 // wrapsData is a class that puts datasets together, or reads any.
 var wrapsData = regexp.MustCompile(`^(cache|persistent|concat|repeat|mixed|raw|balanced|class_?balanced|iterable|base|custom|multi|chain|streaming|image|video|text|png|vos)[_-]?(raw|image|video|text)?_?datasets?$`)
 
-var sizeOnly = regexp.MustCompile(`^[0-9]+[kmb]?$`)
+var sizeOnly = regexp.MustCompile(`^[0-9.]+[kmbx]?$`)
 
 // datasetName returns a dataset's name from a value: of a path, the part that is a dataset that is known, or the last that
 // says something.

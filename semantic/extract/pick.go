@@ -88,7 +88,7 @@ func (x *extraction) model() *candidate {
 	}
 	for _, s := range x.byName["model"] { // the choice of Hydra's group
 		if s.key == "group.model" {
-			all = append(all, candidate{text: s.value.text, kind: word, rank: s.rank, weight: 2, at: s.at})
+			all = append(all, candidate{text: s.value.text, kind: word, rank: min(s.rank, configured), weight: 2, at: s.at})
 		}
 	}
 	for _, c := range x.configs {
