@@ -79,8 +79,15 @@ func (m *changes) warn(g *tables.Group) {
 	if g.Warned || g.ID.Kind == tables.Foreign {
 		return
 	}
+	others := g.NotPausable()
+	notPausable := func(p *tables.Pod) string {
+		if why := m.NotPausable(g, p); why != "" || p.Object.Pausable.HostMemMiB == 0 {
+			return why
+		}
+		return others
+	}
 	inVain := func(p *tables.Pod) bool {
-		return p.State == tables.PodWaiting && (m.UnknownKeys(g, p) != "" || m.NotPausable(g, p) != "")
+		return p.State == tables.PodWaiting && (m.UnknownKeys(g, p) != "" || notPausable(p) != "")
 	}
 	list := tables.InOrder(g.Loose, inVain)
 	if len(list) == 0 {
@@ -90,7 +97,7 @@ func (m *changes) warn(g *tables.Group) {
 	if keys := m.UnknownKeys(g, p); keys != "" {
 		m.acts.Warn = append(m.acts.Warn, act.Warning{Pod: p.Ref(), Reason: tables.UnknownKey, Message: keys})
 	}
-	if why := m.NotPausable(g, p); why != "" {
+	if why := notPausable(p); why != "" {
 		m.acts.Warn = append(m.acts.Warn, act.Warning{Pod: p.Ref(), Reason: tables.NotPausable, Message: v1alpha1.PausableAnnotation + " has no effect: " + why})
 	}
 	g.Warned = true

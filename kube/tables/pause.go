@@ -1,6 +1,7 @@
 package tables
 
 import (
+	"cmp"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -84,7 +85,7 @@ func (t *Tables) SuspensionOf(g *Group, p *Pod) core.Suspension {
 	var s core.Suspension
 	for _, p := range g.Pods {
 		x := p.Object.Pausable
-		if x.HostMemMiB == 0 {
+		if x.HostMemMiB == 0 || p.Object.NotPausable != "" {
 			return core.Suspension{}
 		}
 		if p.Measured.Pause > 0 {
@@ -99,7 +100,7 @@ func (t *Tables) SuspensionOf(g *Group, p *Pod) core.Suspension {
 }
 
 // NotPausable says why a pod that says how its processes can be paused is evicted all the same where others need its GPUs; empty
-// for a pod that may be paused, or says nothing of it.
+// for a pod that may be paused, or says nothing of it. See [Group.NotPausable] for the other pods of a gang.
 func (t *Tables) NotPausable(g *Group, p *Pod) string {
 	switch {
 	case p.Object.Pausable.HostMemMiB == 0:
@@ -108,15 +109,33 @@ func (t *Tables) NotPausable(g *Group, p *Pod) string {
 		return "its job has several pods that are no gang: expected a gang, or one pod"
 	case t.Shards.Several():
 		return "several instances of the scheduler share the cluster: expected one"
-	case p.Object.NotPausable != "":
-		return p.Object.NotPausable
 	}
-	others := InOrder(g.Pods, func(o *Pod) bool { return o.Object.Pausable.HostMemMiB == 0 || o.Object.NotPausable != "" })
-	switch {
-	case len(others) == 0:
+	return p.Object.NotPausable
+}
+
+// NotPausable says which pod of a gang cannot be paused, the first by name, if others say that they can; empty for none. Pods of a gang
+// are paused together.
+func (g *Group) NotPausable() string {
+	if !g.Gang() {
 		return ""
-	case others[0].Object.NotPausable != "":
-		return fmt.Sprintf("the pods of a gang are paused together, and pod %s cannot be: %s", others[0].Object.Name, others[0].Object.NotPausable)
 	}
-	return fmt.Sprintf("the pods of a gang are paused together, and pod %s has no %s", others[0].Object.Name, v1alpha1.PausableAnnotation)
+	some := false
+	var first *objects.Pod
+	for _, p := range g.Pods {
+		o := p.Object
+		some = some || o.Pausable.HostMemMiB > 0
+		if o.Pausable.HostMemMiB > 0 && o.NotPausable == "" {
+			continue
+		}
+		if first == nil || cmp.Or(cmp.Compare(len(o.Name), len(first.Name)), cmp.Compare(o.Name, first.Name)) < 0 {
+			first = o
+		}
+	}
+	switch {
+	case !some || first == nil:
+		return ""
+	case first.NotPausable != "":
+		return fmt.Sprintf("the pods of a gang are paused together, and pod %s cannot be: %s", first.Name, first.NotPausable)
+	}
+	return fmt.Sprintf("the pods of a gang are paused together, and pod %s has no %s", first.Name, v1alpha1.PausableAnnotation)
 }

@@ -61,16 +61,19 @@ func TestSuspensionOfGang(t *testing.T) {
 	if got := tb.SuspensionOf(g, a); got != (core.Suspension{Pause: 2, Resume: 5, HostMemMiB: 20}) {
 		t.Errorf("it is %+v", got)
 	}
+	if why := g.NotPausable(); why != "" {
+		t.Errorf("both can be paused: %q", why)
+	}
 	b.Measured = core.Suspension{Pause: 9}
 	if got := tb.SuspensionOf(g, a); got.Pause != 9 {
 		t.Errorf("b took longer: %+v", got)
 	}
 	b.Object.NotPausable = "it is Guaranteed"
-	if why := tb.NotPausable(g, a); !strings.Contains(why, "pod b cannot be: it is Guaranteed") || tb.SuspensionOf(g, a) != (core.Suspension{}) {
+	if why := g.NotPausable(); tb.NotPausable(g, a) != "" || !strings.Contains(why, "pod b cannot be: it is Guaranteed") || tb.SuspensionOf(g, a) != (core.Suspension{}) {
 		t.Errorf("b cannot be paused: %q", why)
 	}
 	b.Object.NotPausable, b.Object.Pausable = "", core.Suspension{}
-	if why := tb.NotPausable(g, a); !strings.Contains(why, "pod b has no "+v1alpha1.PausableAnnotation) || tb.SuspensionOf(g, b) != (core.Suspension{}) {
+	if why := g.NotPausable(); !strings.Contains(why, "pod b has no "+v1alpha1.PausableAnnotation) || tb.SuspensionOf(g, b) != (core.Suspension{}) {
 		t.Errorf("b says nothing: %q", why)
 	}
 }
