@@ -252,7 +252,7 @@ func (a *alternative) configs(s *supply, now Time) (out []goodput.Config, tasks 
 			g = a.goodputs[t]
 		}
 		m := slices.Index(s.models, a.Tasks[t].Models[0])
-		if g <= 0 || m < 0 || !s.holds(m, &a.Tasks[t]) {
+		if g <= 0 || m < 0 || !s.holds(m, &a.Tasks[t]) || Milli(a.gpus(t))*WholeGPU > a.most(a.Tasks[t].Models[0]) {
 			continue
 		}
 		if v := float64(g); least == 0 || v < least {
@@ -403,7 +403,7 @@ func (a *alternative) text(task int) string {
 func (as *alternatives) notChosen(j *job) (Reason, string) {
 	s := as.supply()
 	if configs, _ := as.of(j).configs(&s, as.now); len(configs) == 0 {
-		return NoNode, "no nodes would hold all pods of one of its alternatives, even if they were empty"
+		return NoNode, "no nodes would hold all pods of one of its alternatives, even if they were empty, or its queue can never hold as many GPUs"
 	}
 	return NotChosen, fmt.Sprintf("on the GPUs that there are, the goodput of others counts more; the next choice is in %s", secondsText(max(0, as.next-as.now)))
 }
