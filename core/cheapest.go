@@ -149,13 +149,17 @@ func (pl *planner) later(s *search, needless func(least level) bool) iter.Seq2[l
 			}
 			someYoung := pl.isYoung(list.latest, a.by.now)
 			for i := range list.pods {
-				cost := 1 + list.losses[i].at(a.by.now)
+				t := &list.terms[i]
+				cost := 1 + t.lossAt(a.by.now)
 				if cost > a.limit && least == a.listed {
 					a.passed = true // without a look at it: its level is not lower
 					continue
 				}
+				if someYoung && pl.isYoung(t.since, a.by.now) {
+					continue
+				}
 				p := &list.pods[i]
-				if p.follows || others && p.tenant == own || someYoung && pl.isYoung(p.since, a.by.now) || a.paid && pl.pays(p, &a.by) {
+				if p.follows || others && p.tenant == own || a.paid && pl.pays(p, &a.by) {
 					continue
 				}
 				l := pl.leadTo(p, list.of, cohort, &a.by)
@@ -213,8 +217,11 @@ func (pl *planner) noteYoung(s *search, c *preemptor) {
 			continue
 		}
 		for i := range list.pods {
+			if since := list.terms[i].since; !pl.isYoung(since, c.now) || cluster.Plus(since, pl.policy.Preempt.MinRuntime) >= s.due {
+				continue
+			}
 			p := &list.pods[i]
-			if p.follows || others && p.tenant == own || !pl.isYoung(p.since, c.now) || cluster.Plus(p.since, pl.policy.Preempt.MinRuntime) >= s.due {
+			if p.follows || others && p.tenant == own {
 				continue
 			}
 			pl.mayAddVictim(s, *c, pl.jobs.slots[p.Job], int(p.Pod)) // it adds none, and says when it may
@@ -251,16 +258,16 @@ func (pl *planner) leastLevel(list *coveredPods, cohort int32, c *preemptor) lev
 	return least
 }
 
-// at returns what is lost at least if the pod leaves, or its gang.
-func (l *loss) at(now Time) int64 {
-	if l.gpu == 0 {
+// lossAt returns what is lost at least if the pod leaves, or its gang.
+func (t *term) lossAt(now Time) int64 {
+	if t.loses == 0 {
 		return 0
 	}
-	age := now - l.from
-	if l.checkpoint > 0 {
-		age %= l.checkpoint
+	age := now - t.from
+	if t.checkpoint > 0 {
+		age %= t.checkpoint
 	}
-	return gpuTime(l.gpu, max(age, 0))
+	return gpuTime(t.loses, max(age, 0))
 }
 
 // exceeds reports whether the units of a queue hold so much more than it is owed of any model.

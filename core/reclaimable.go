@@ -19,18 +19,18 @@ type coveredPods struct {
 	// frees says of each of them what it would free where, by itself: to add that up reads a fifth of the memory. latest is when the last one
 	// of them started.
 	frees  []nodeFreed
-	losses []loss // and what is lost
+	terms  []term // and since when, and what is lost
 	latest Time
 	// tenant is whose all of them are, -1 of several; least is the least part of a GPU that one holds.
 	tenant int32
 	least  Milli
 }
 
-// loss is the part of a GPU of which the work since a time, or since the last checkpoint, is lost when a pod leaves, or its gang, without which it
-// does not; 0 if that is not said so simply.
-type loss struct {
-	gpu              Milli
-	from, checkpoint Time
+// term is since when a pod runs, or its gang, with which it may leave; and what is lost then: the work on a part of a GPU from a time on, or since the last
+// checkpoint. That part is 0 if it is not said so simply.
+type term struct {
+	since, from, checkpoint Time
+	loses                   Milli
 }
 
 // nodeFreed is how many devices are freed on a node.
@@ -40,10 +40,10 @@ type nodeFreed struct {
 }
 
 // add lists another pod.
-func (l *coveredPods) add(p coveredPod, lost loss) {
-	l.pods, l.losses = append(l.pods, p), append(l.losses, lost)
+func (l *coveredPods) add(p coveredPod, t term) {
+	l.pods, l.terms = append(l.pods, p), append(l.terms, t)
 	l.frees = append(l.frees, nodeFreed{p.node, int32(p.devices)})
-	l.latest = max(l.latest, p.since)
+	l.latest = max(l.latest, t.since)
 	if len(l.pods) == 1 {
 		l.tenant, l.least = p.tenant, p.gpu
 	}
@@ -57,8 +57,7 @@ type coveredPod struct {
 	cluster.Owner
 	node   cluster.NodeID
 	tenant int32
-	since  Time // when it started, or its gang, with which it may leave
-	// protected says that it may have to run for longer than since then and the minimum time that the policy says for all.
+	// protected says that it may have to run for longer than the minimum time that the policy says for all.
 	protected bool
 	// follows says that it leaves only with its gang, and that a search finds the gang by a pod before it.
 	follows bool
@@ -85,7 +84,7 @@ func (c *entitlement) listPods(k *cohort) {
 	for of := range k.pods {
 		for n := range k.pods[of] {
 			l := &k.pods[of][n]
-			l.pods, l.frees, l.losses, l.latest = l.pods[:0], l.frees[:0], l.losses[:0], -MaxTime
+			l.pods, l.frees, l.terms, l.latest = l.pods[:0], l.frees[:0], l.terms[:0], -MaxTime
 		}
 	}
 	for n := range k.units {
@@ -104,19 +103,20 @@ func (c *entitlement) listPods(k *cohort) {
 				continue
 			}
 			out := coveredPod{
-				Owner: cluster.Owner{Job: u.job.slot, Pod: int32(i)}, node: p.alloc.Node, tenant: u.tenant, since: p.started,
+				Owner: cluster.Owner{Job: u.job.slot, Pod: int32(i)}, node: p.alloc.Node, tenant: u.tenant,
 				protected: u.job.MinRuntime > 0 || u.job.Gang && u.pod >= 0, devices: uint8(bits.OnesCount64(p.alloc.GPUs)),
 				cover: of, gpu: gpu, seq: u.job.key.seq,
 			}
+			t := term{since: p.started, checkpoint: u.job.Checkpoint}
 			if u.job.Gang {
-				out.since = min(p.started, u.job.started)
+				t.since = min(p.started, u.job.started)
 			}
-			lost := loss{from: max(out.since, u.job.saved), checkpoint: u.job.Checkpoint}
-			if u.pod < 0 && out.since == u.job.started || u.pod >= 0 && (!u.job.Gang || p.started == u.job.started) {
-				lost.gpu = loses
+			t.from = max(t.since, u.job.saved)
+			if u.pod < 0 && t.since == u.job.started || u.pod >= 0 && (!u.job.Gang || p.started == u.job.started) {
+				t.loses = loses
 			}
-			out.follows = u.pod < 0 && len(list.pods) > from && c.followsIn(&list.pods[from], &out)
-			list.add(out, lost)
+			out.follows = u.pod < 0 && len(list.pods) > from && list.terms[from].since == t.since && c.followsIn(&list.pods[from], &out)
+			list.add(out, t)
 		}
 	}
 }
@@ -131,7 +131,7 @@ func (k *cohort) podsOf(of cover, at precedence) *coveredPods {
 	return &k.pods[of][n]
 }
 
-// together returns coveredPod.gpu for the pods of a unit, and loss.gpu if all of them started with their job.
+// together returns coveredPod.gpu for the pods of a unit, and term.loses if all of them started with their job.
 func (c *entitlement) together(u *holding) (gpu, loses Milli) {
 	resources := int32(c.dividedAs(0))
 	for _, d := range u.uses {
@@ -146,11 +146,11 @@ func (c *entitlement) together(u *holding) (gpu, loses Milli) {
 	return gpu, loses
 }
 
-// followsIn reports whether a search that looks at a pod of the minimum of a gang need not look at another one.
+// followsIn reports whether a search that looks at a pod of the minimum of a gang need not look at another one, which has run for as long.
 func (c *entitlement) followsIn(first, p *coveredPod) bool {
 	a, b := c.state.Node(first.node), c.state.Node(p.node)
 	pods := c.jobs.slots[p.Job].pods
-	return first.since == p.since && pods[first.Pod].task == pods[p.Pod].task && a.PoolNumber() == b.PoolNumber() &&
+	return pods[first.Pod].task == pods[p.Pod].task && a.PoolNumber() == b.PoolNumber() &&
 		c.state.Home(first.node) == first.node && c.state.Home(p.node) == p.node
 }
 
@@ -227,7 +227,7 @@ func (pl *planner) mayClear(c preemptor, of searchOf) bool {
 			if others && l.pods[i].tenant == own {
 				continue
 			}
-			if someYoung && pl.isYoung(l.pods[i].since, c.now) {
+			if someYoung && pl.isYoung(l.terms[i].since, c.now) {
 				pl.young = append(pl.young, f)
 				continue
 			}
@@ -289,8 +289,8 @@ func (pl *planner) gatherListed(s *search, c preemptor, onlyDue bool) {
 			if p.follows || others && p.tenant == own {
 				continue
 			}
-			if pl.isYoung(p.since, c.now) {
-				if cluster.Plus(p.since, pl.policy.Preempt.MinRuntime) >= s.due {
+			if since := l.terms[i].since; pl.isYoung(since, c.now) {
+				if cluster.Plus(since, pl.policy.Preempt.MinRuntime) >= s.due {
 					continue // it would change nothing
 				}
 			} else if onlyDue && !p.protected {
