@@ -43,7 +43,7 @@ type Segment struct {
 	Iteration int
 }
 
-// Region is adjacent buffers. Shared ones are written by no step, and the same for all requests.
+// Region is a buffer, or several that share addresses. Shared ones are written by no step, and the same for all requests.
 type Region struct {
 	analyze.Range
 	Shared bool
@@ -54,7 +54,14 @@ func NewProgram(r *analyze.Replay, gpus int) (*Program, error) {
 	if gpus < 1 || gpus > MostGPUs {
 		return nil, fmt.Errorf("expected 1 to %d GPUs; found %d", MostGPUs, gpus)
 	}
-	p := &Program{Steps: r.Steps, GPUs: gpus}
+	p := &Program{Steps: slices.Clone(r.Steps), Regions: regions(r.Buffers), GPUs: gpus}
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		s.Reads, s.Writes = divided(p.Regions, s.Reads), divided(p.Regions, s.Writes)
+		for _, w := range s.Writes {
+			p.Regions[find(p.Regions, w.From)].Shared = false
+		}
+	}
 	for i, s := range r.Steps {
 		if n := len(p.Segments); n > 0 && p.Segments[n-1].Graph == s.Graph && p.Segments[n-1].Iteration == s.Iteration {
 			p.Segments[n-1].To = i + 1
@@ -62,7 +69,6 @@ func NewProgram(r *analyze.Replay, gpus int) (*Program, error) {
 			p.Segments = append(p.Segments, Segment{i, i + 1, s.Graph, s.Iteration})
 		}
 	}
-	p.Regions = regions(r)
 	p.divide()
 	for range gpus {
 		p.Need = append(p.Need, make([]bool, len(p.Regions)))
@@ -90,9 +96,10 @@ func (p *Program) initial() []bool {
 	return all
 }
 
-// regions joins buffers that share addresses, one after the other, or touch.
-func regions(r *analyze.Replay) (all []Region) {
-	buffers := slices.Clone(r.Buffers)
+// regions joins buffers that share addresses, one after the other. Those that only touch stay apart: weights beside what
+// changes are there once.
+func regions(buffers []analyze.Content) (all []Region) {
+	buffers = slices.Clone(buffers)
 	slices.SortFunc(buffers, func(a, b analyze.Content) int { return cmp.Compare(a.From, b.From) })
 	for _, b := range buffers {
 		if n := len(all); n > 0 && b.From < all[n-1].To {
@@ -101,14 +108,17 @@ func regions(r *analyze.Replay) (all []Region) {
 			all = append(all, Region{b.Range, true})
 		}
 	}
-	for _, s := range r.Steps {
-		for _, w := range s.Writes {
-			if i := find(all, w.From); i >= 0 {
-				all[i].Shared = false
-			}
+	return all
+}
+
+// divided divides ranges where regions end: of buffers that touch, a trace has one range.
+func divided(all []Region, ranges []analyze.Range) (parts []analyze.Range) {
+	for _, r := range ranges {
+		for i := find(all, r.From); i >= 0 && i < len(all) && all[i].From < r.To; i++ {
+			parts = append(parts, analyze.Range{From: max(r.From, all[i].From), To: min(r.To, all[i].To)})
 		}
 	}
-	return all
+	return parts
 }
 
 // find returns the region of an address; -1 without.
@@ -126,7 +136,7 @@ func find(all []Region, address uint64) int {
 // divide finds the atoms.
 func (p *Program) divide() {
 	var ends []uint64
-	changing := func(r analyze.Range) bool { i := find(p.Regions, r.From); return i >= 0 && !p.Regions[i].Shared }
+	changing := func(r analyze.Range) bool { return !p.Regions[find(p.Regions, r.From)].Shared }
 	for _, s := range p.Steps {
 		for _, list := range [][]analyze.Range{s.Reads, s.Writes} {
 			for _, r := range list {
@@ -183,9 +193,7 @@ func (p *Program) touched(step int) (all []int) {
 	s := &p.Steps[step]
 	for _, list := range [][]analyze.Range{s.Reads, s.Writes} {
 		for _, r := range list {
-			for i := find(p.Regions, r.From); i >= 0 && i < len(p.Regions) && p.Regions[i].From < r.To; i++ {
-				all = append(all, i)
-			}
+			all = append(all, find(p.Regions, r.From))
 		}
 	}
 	for _, at := range s.Pointers { // an argument may be the address of a buffer that the kernel does not access here

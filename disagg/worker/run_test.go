@@ -211,6 +211,32 @@ func TestPipeline(t *testing.T) {
 	}
 }
 
+// Buffers may touch, as those of an allocator do: the weights before what up reads, what it writes before the weights after it.
+func TestBuffersTouch(t *testing.T) {
+	text, err := os.ReadFile("testdata/layer.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "trace.json")
+	moved := strings.NewReplacer("0x20000", "0xf000", "0x30000", "0x41000", "0x60000", "0x53000", "0x70000", "0x56000").Replace(string(text))
+	if err := os.WriteFile(file, []byte(moved), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, gpu := range []map[string]int{split, {"feed": 1, "down": 1}, {"up": 1, "append": 1, "add": 1}} {
+		r := newRig(t, file, "../ptx/testdata/shapes.ptx", 2)
+		r.o.Requests = 2
+		_, kept, err := r.run(t, t.Context(), r.on(gpu))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range kept {
+			if !slices.Equal(kept[i], r.alone(t, i)) {
+				t.Errorf("on %v request %d wrote other bytes", gpu, i)
+			}
+		}
+	}
+}
+
 // On one GPU nothing is transferred; replicas take turns.
 func TestReplicas(t *testing.T) {
 	r := layer(t, 2)
