@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -146,10 +147,21 @@ func (x *site) receive(from int, conn io.Reader) {
 }
 
 // Connect makes the links; peers has the address of each site.
-func (x *site) Connect(peers []string, dial Dial) error {
+func (x *site) Connect(peers []string, dial Dial) (err error) {
+	if len(peers) <= slices.Max(x.Sites) {
+		return fmt.Errorf("expected the addresses of %d sites; found %d", slices.Max(x.Sites)+1, len(peers))
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	out := map[int]*outgoing{}
+	defer func() {
+		if err != nil { // no segment can run on a part of the links
+			for _, l := range out {
+				l.close()
+			}
+			clear(x.links)
+		}
+	}()
 	for from, a := range x.Sites {
 		for to, b := range x.Sites {
 			at := stream{from, to}

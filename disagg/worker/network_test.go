@@ -18,8 +18,11 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/muster-sched/muster/gpu/driver"
 )
 
 // certificates writes an authority and a certificate for 127.0.0.1 that it signed, and returns what TLS makes of them.
@@ -153,6 +156,67 @@ func TestSiteIsLost(t *testing.T) {
 			}
 			t.Log(err)
 		})
+	}
+}
+
+// A run that gives up leaves nothing behind on another machine that has all GPUs, where a kernel never ends.
+func TestRunLeaves(t *testing.T) {
+	r := layer(t, 2)
+	other := apart(t, r, nil)
+	r.o.GPUs[0].Address = r.o.GPUs[1].Address
+	r.o.Deadline = 2 * time.Second
+	r.o.Modules[0] = strings.Replace(r.o.Modules[0], "bar.sync 0;", "FOREVER: bra FOREVER;", 1)
+	var left *driver.Process
+	input := r.o.Input
+	r.o.Input = func(request, step int) []byte {
+		other.mu.Lock()
+		defer other.mu.Unlock()
+		for _, x := range other.sites {
+			left = x.process
+		}
+		return input(request, step)
+	}
+	r.o.Requests = 1
+	if _, _, err := r.run(t, t.Context(), r.on(map[string]int{"up": 1})); err == nil || !strings.Contains(err.Error(), "within 2s") {
+		t.Errorf("error %v", err)
+	}
+	select {
+	case <-left.Ended():
+	case <-time.After(30 * time.Second):
+		t.Error("the other machine still runs the kernel")
+	}
+}
+
+// refusing is a listener that fails at first.
+type refusing struct {
+	net.Listener
+	once sync.Once
+}
+
+func (l *refusing) Accept() (conn net.Conn, err error) {
+	l.once.Do(func() { err = syscall.EMFILE })
+	if err != nil {
+		return nil, err
+	}
+	return l.Listener.Accept()
+}
+
+// A connection that cannot be accepted is not the last.
+func TestAcceptAgain(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	v := &Server{Log: func(string, ...any) {}}
+	go v.Serve(&refusing{Listener: l})
+	conn, err := Dialer(nil)(l.Addr().String(), "nothing that it knows")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := io.ReadAll(conn); err != nil && !strings.Contains(err.Error(), "reset") {
+		t.Errorf("nobody answered: %v", err)
 	}
 }
 

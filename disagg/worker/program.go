@@ -49,6 +49,8 @@ type Region struct {
 	Shared bool
 }
 
+func (r Region) size() uint64 { return r.To - r.From }
+
 // NewProgram prepares a trace for plans on so many GPUs.
 func NewProgram(r *analyze.Replay, gpus int) (*Program, error) {
 	if gpus < 1 || gpus > MostGPUs {

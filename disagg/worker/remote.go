@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"fmt"
 	"net/rpc"
 	"time"
@@ -12,15 +13,16 @@ import (
 type remote struct {
 	address  string
 	client   *rpc.Client
+	ctx      context.Context // of the run
 	deadline time.Duration
 }
 
-func dialRemote(address string, dial Dial, deadline time.Duration) (*remote, error) {
+func dialRemote(ctx context.Context, address string, dial Dial, deadline time.Duration) (*remote, error) {
 	conn, err := dial(address, controlLine)
 	if err != nil {
 		return nil, err
 	}
-	return &remote{address, rpc.NewClient(conn), deadline}, nil
+	return &remote{address, rpc.NewClient(conn), ctx, deadline}, nil
 }
 
 // call makes a call, for which there is a time.
@@ -32,6 +34,8 @@ func (r *remote) call(method string, args, out any) error {
 			return fmt.Errorf("%s: %w", r.address, c.Error)
 		}
 		return nil
+	case <-r.ctx.Done():
+		return context.Cause(r.ctx)
 	case <-time.After(r.deadline):
 		return fmt.Errorf("%s: no answer within %s", r.address, r.deadline)
 	}

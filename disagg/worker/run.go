@@ -148,7 +148,7 @@ func (x *runner) open(ctx context.Context, addresses []string, host int64, flags
 			x.all = append(x.all, w)
 			continue
 		}
-		r, err := dialRemote(address, x.o.Server.Dial, x.o.Deadline)
+		r, err := dialRemote(ctx, address, x.o.Server.Dial, x.o.Deadline)
 		if err != nil {
 			return err
 		}

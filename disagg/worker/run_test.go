@@ -261,11 +261,11 @@ func TestReplicas(t *testing.T) {
 // An earlier request has a more urgent stream than a later one.
 func TestPriorities(t *testing.T) {
 	r := layer(t, 2)
-	r.o.Requests, r.o.InFlight = 3, 3
-	var wait sync.WaitGroup // until all three have started, so that none ends before
-	wait.Add(3)
+	r.o.Requests, r.o.InFlight = 8, 8
+	var wait sync.WaitGroup // until all have started, so that none ends before
+	wait.Add(8)
 	input := r.o.Input
-	first := map[int]*sync.Once{0: {}, 1: {}, 2: {}}
+	var first [8]sync.Once
 	r.o.Input = func(request, step int) []byte {
 		first[request].Do(func() { wait.Done(); wait.Wait() })
 		return input(request, step)
@@ -276,6 +276,13 @@ func TestPriorities(t *testing.T) {
 	by := map[string]int{}
 	for _, line := range r.logged(t, "kernel") {
 		by[strings.Fields(line)[1]]++
+	}
+	for _, x := range r.o.Server.sites {
+		for at := range x.streams {
+			if at.level > 5 {
+				t.Errorf("a stream of level %d; the driver has 6 priorities", at.level)
+			}
+		}
 	}
 	if by["-5"] < 12 || by["-4"] < 4 || by["-3"] < 4 { // each has an iteration of four kernels at least at its first rank
 		t.Errorf("kernels by priority: %v", by)
@@ -343,6 +350,32 @@ func TestFailures(t *testing.T) {
 			r.o.Modules[0] = strings.Replace(r.o.Modules[0], "bar.sync 0;", "FOREVER: bra FOREVER;", 1)
 		}, nil)
 		if x.err == nil || !strings.Contains(x.err.Error(), "did not end within 2s") {
+			t.Errorf("error %v", x.err)
+		}
+	})
+	t.Run("hung", func(t *testing.T) {
+		x := run(func(r *rig) { r.o.Deadline = 2 * time.Second }, func(r *rig) {
+			for _, s := range r.o.Server.sites { // a pipe and a buffer of 64 KiB each are full, so that the next segment waits
+				syscall.Kill(s.process.PID, syscall.SIGSTOP)
+				syscall.Wait4(s.process.PID, nil, syscall.WUNTRACED, nil)
+				s.process.Do("%060000d", 0)
+				s.process.Flush()
+				s.process.Do("%065535d", 0)
+			}
+		})
+		if x.err == nil || !strings.Contains(x.err.Error(), "did not end within 2s") {
+			t.Errorf("error %v", x.err)
+		}
+	})
+	t.Run("hung at the start", func(t *testing.T) {
+		x := run(func(r *rig) {
+			r.o.Deadline = 2 * time.Second
+			r.o.Server.Driver.Program = filepath.Join(t.TempDir(), "hangs")
+			if err := os.WriteFile(r.o.Server.Driver.Program, []byte("#!/bin/sh\necho ready\nexec sleep 60\n"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}, nil)
+		if !errors.Is(x.err, context.DeadlineExceeded) {
 			t.Errorf("error %v", x.err)
 		}
 	})

@@ -25,6 +25,9 @@ const (
 // reachable is how long a connection may take to be made, or to say what it is for.
 const reachable = 10 * time.Second
 
+// again is how long a server waits after a connection that it could not accept.
+const again = 100 * time.Millisecond
+
 // Dial makes a connection to a site, whose first line is written.
 type Dial func(address, line string) (net.Conn, error)
 
@@ -58,14 +61,19 @@ type Server struct {
 	sites map[string]*site // by session and number
 }
 
-// Serve accepts connections until the listener is closed.
+// Serve accepts connections until the listener is closed. Without file descriptors for one, it goes on with the next.
 func (v *Server) Serve(l net.Listener) {
 	for {
 		conn, err := l.Accept()
-		if err != nil {
+		switch {
+		case errors.Is(err, net.ErrClosed):
 			return
+		case err != nil:
+			v.Log("%v", err)
+			time.Sleep(again)
+		default:
+			go v.serve(conn)
 		}
-		go v.serve(conn)
 	}
 }
 
@@ -137,16 +145,23 @@ func (v *Server) close(x *site) {
 	delete(v.sites, name(x.Session, x.Me))
 }
 
-// control serves a run that uses this machine. The site ends with the connection.
+// control serves a run that uses this machine. The site ends with the connection, whatever it waits for.
 func (v *Server) control(conn net.Conn, in *bufio.Reader) {
-	c := &Control{server: v}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	c := &Control{server: v, ctx: ctx}
 	r := rpc.NewServer()
 	if err := r.RegisterName("Site", c); err != nil {
 		v.Log("%v", err)
 		return
 	}
 	v.Log("run from %s begins", conn.RemoteAddr())
-	r.ServeConn(buffered{conn, in})
+	r.ServeConn(buffered{conn, in, func() {
+		stop()
+		if x, err := c.opened(); err == nil {
+			x.fail(errClosed)
+		}
+	}})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.site != nil {
@@ -155,17 +170,26 @@ func (v *Server) control(conn net.Conn, in *bufio.Reader) {
 	v.Log("run from %s ends", conn.RemoteAddr())
 }
 
-// buffered is a connection of which a part was read ahead.
+// buffered is a connection of which a part was read ahead. It calls ended when nothing more can be read: package net/rpc
+// itself then waits for the calls that run.
 type buffered struct {
 	net.Conn
-	in *bufio.Reader
+	in    *bufio.Reader
+	ended func()
 }
 
-func (b buffered) Read(p []byte) (int, error) { return b.in.Read(p) }
+func (b buffered) Read(p []byte) (int, error) {
+	n, err := b.in.Read(p)
+	if err != nil {
+		b.ended()
+	}
+	return n, err
+}
 
 // Control has the calls of a run to a site, for package net/rpc.
 type Control struct {
 	server *Server
+	ctx    context.Context // until the connection ends
 	mu     sync.Mutex
 	site   *site
 }
@@ -186,7 +210,7 @@ func (c *Control) Open(s Setup, _ *bool) error {
 	if err := s.check(); err != nil || c.site != nil {
 		return errors.Join(errors.New("expected one good call of Open"), err)
 	}
-	ctx, stop := context.WithTimeout(context.Background(), s.Deadline)
+	ctx, stop := context.WithTimeout(c.ctx, s.Deadline)
 	defer stop()
 	x, err := c.server.open(ctx, s)
 	c.site = x

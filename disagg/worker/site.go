@@ -45,8 +45,13 @@ func (s *Setup) check() error {
 		}
 	}
 	for i := range s.Steps {
-		if k := &s.Steps[i]; k.Kernel != "" && (k.Module < 0 || k.Module >= len(s.Modules)) {
-			return fmt.Errorf("expected the setup of a run; found step %d of no module", i)
+		k := &s.Steps[i]
+		good := k.Kernel == "" || k.Module >= 0 && k.Module < len(s.Modules)
+		for _, at := range k.Pointers {
+			good = good && at >= 0 && at <= len(k.Args)-8
+		}
+		if !good {
+			return fmt.Errorf("expected the setup of a run; found step %d: %+v", i, *k)
 		}
 	}
 	return nil
@@ -68,12 +73,13 @@ type site struct {
 	links   map[stream]link
 	scratch sync.Mutex // the first chunk of the host's memory
 
-	mu      sync.Mutex // guards what follows, and keeps the commands of a segment together
+	ctx  context.Context         // until the site cannot go on; the cause is why
+	fail context.CancelCauseFunc // it waits for nobody: who has mu may wait for a driver that hangs
+
+	mu      sync.Mutex // guards links and what follows, and keeps the commands of a segment together
 	codes   []*Code
 	streams map[placed]int
 	events  map[recorded]int
-	err     error
-	failed  chan struct{} // closed once err is set
 }
 
 // placed is a stream of a slot; level is its priority, 0 is the most urgent one.
@@ -84,14 +90,20 @@ type placed struct {
 
 type recorded struct{ slot, op, gpu int }
 
-// openSite starts the driver's process, loads the modules and allocates the memory.
+// openSite starts the driver's process, loads the modules and allocates the memory; the context limits that.
 func openSite(ctx context.Context, o driver.Options, s Setup) (x *site, err error) {
 	o.Host = chunk + s.Slots*int(s.Host+int64(s.Flags)*hostAlign)
-	x = &site{Setup: s, links: map[stream]link{}, streams: map[placed]int{}, events: map[recorded]int{}, failed: make(chan struct{})}
+	x = &site{Setup: s, links: map[stream]link{}, streams: map[placed]int{}, events: map[recorded]int{}}
+	x.ctx, x.fail = context.WithCancelCause(context.Background())
 	if x.process, err = driver.Start(ctx, o); err != nil {
 		return nil, err
 	}
-	if err := x.prepare(); err != nil {
+	closing := context.AfterFunc(ctx, x.process.Close)
+	err = x.prepare()
+	if !closing() {
+		err = fmt.Errorf("waiting for the CUDA driver to load modules and allocate memory: %w", context.Cause(ctx))
+	}
+	if err != nil {
 		x.Close()
 		return nil, err
 	}
@@ -179,9 +191,9 @@ func (x *site) allocate(g int) error {
 			case r.Shared && slot > 0:
 				x.bases[g][slot][i] = x.bases[g][0][i]
 			default:
-				at, err := x.process.Alloc(x.gpus[g].Number, r.To-r.From)
+				at, err := x.process.Alloc(x.gpus[g].Number, r.size())
 				if err != nil {
-					return fmt.Errorf("%d bytes for request %d of %d: %w", r.To-r.From, slot+1, x.Slots, err)
+					return fmt.Errorf("%d bytes for request %d of %d: %w", r.size(), slot+1, x.Slots, err)
 				}
 				x.bases[g][slot][i] = at
 			}
@@ -193,7 +205,7 @@ func (x *site) allocate(g int) error {
 // address returns where a trace's address is on a GPU, for a slot.
 func (x *site) address(g, slot int, at uint64) uint64 {
 	i := find(x.Regions, at)
-	if i < 0 || x.bases[g][slot][i] == 0 {
+	if i < 0 || x.bases[g] == nil || x.bases[g][slot][i] == 0 {
 		return 0
 	}
 	return x.bases[g][slot][i] + at - x.Regions[i].From
@@ -203,7 +215,7 @@ func (x *site) address(g, slot int, at uint64) uint64 {
 func (x *site) Write(region int, offset uint64, data []byte) error {
 	x.scratch.Lock()
 	defer x.scratch.Unlock()
-	if region < 0 || region >= len(x.Regions) || offset+uint64(len(data)) > x.Regions[region].To-x.Regions[region].From {
+	if region < 0 || region >= len(x.Regions) || offset > x.Regions[region].size() || uint64(len(data)) > x.Regions[region].size()-offset {
 		return fmt.Errorf("expected bytes of a region; found %d at %d of region %d", len(data), offset, region)
 	}
 	for g := range x.gpus {
@@ -233,8 +245,8 @@ func (x *site) reached(s int) error {
 	select {
 	case <-done:
 		return nil
-	case <-x.failed:
-		return x.Err()
+	case <-x.ctx.Done():
+		return context.Cause(x.ctx)
 	case <-time.After(x.Deadline):
 		return fmt.Errorf("the driver did not copy memory within %s", x.Deadline)
 	}
@@ -266,13 +278,14 @@ func (x *site) Read(g, slot int, all []analyze.Range) ([]byte, error) {
 
 // streamOf returns a stream, and makes it if it is new. Transfers are urgent: what they bring is waited for.
 func (x *site) streamOf(at placed) int {
+	g := &x.gpus[x.own(at.stream)]
+	at.level = min(at.level, g.Background-g.Urgent)
 	if at.from != at.to {
 		at.level = 0
 	}
 	s, ok := x.streams[at]
 	if !ok {
-		g := x.own(at.stream)
-		s = x.process.Stream(x.gpus[g].Number, min(x.gpus[g].Urgent+at.level, x.gpus[g].Background))
+		s = x.process.Stream(g.Number, g.Urgent+at.level)
 		x.streams[at] = s
 	}
 	return s
@@ -304,7 +317,7 @@ func (x *site) Define(code *Code) error {
 	for i := range code.Ops {
 		o := &code.Ops[i]
 		good := o.Kind <= Receive && o.GPU >= 0 && o.GPU < len(x.Sites) && o.From >= 0 && o.From < len(x.Sites) && o.Step >= 0 && o.Step < len(x.Steps)
-		good = good && o.Host >= -1 && o.Host+x.hostBytes(o) <= x.Host && o.Flag >= 0 && o.Flag <= x.Flags
+		good = good && o.Host >= -1 && x.hostBytes(o) >= 0 && x.hostBytes(o) <= x.Host-o.Host && o.Flag >= 0 && o.Flag <= x.Flags
 		for _, k := range o.Waits {
 			good = good && k >= 0 && k < i && code.Ops[k].site(x.Sites) == o.site(x.Sites)
 		}
@@ -339,13 +352,10 @@ type Post struct {
 // Ended is what a site says when a segment has ended there.
 type Ended struct {
 	Outputs map[int][]byte // by step, what copies to the host brought
-	Took    time.Duration
 }
 
 // Post runs a segment, and returns when it has ended at this site. Several may run at once, each in a slot of its own.
 func (x *site) Post(q Post) (Ended, error) {
-	began := time.Now()
-	var left sync.WaitGroup
 	x.mu.Lock()
 	if len(x.links) == 0 || q.Code < 0 || q.Code >= len(x.codes) || q.Slot < 0 || q.Slot >= x.Slots || q.Level < 0 {
 		x.mu.Unlock()
@@ -368,23 +378,20 @@ func (x *site) Post(q Post) (Ended, error) {
 		}
 		used[o.stream()] = true
 	}
-	left.Add(len(used))
+	done := make(chan struct{}, len(used))
 	for at := range used {
-		x.process.Notify(x.streamOf(placed{at, q.Slot, q.Level}), left.Done)
+		x.process.Notify(x.streamOf(placed{at, q.Slot, q.Level}), func() { done <- struct{}{} })
 	}
 	x.mu.Unlock()
 	x.process.Flush()
-	done := make(chan struct{})
-	go func() {
-		left.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-x.failed:
-		return Ended{}, x.Err()
+	for range used {
+		select {
+		case <-done:
+		case <-x.ctx.Done():
+			return Ended{}, context.Cause(x.ctx)
+		}
 	}
-	return Ended{Outputs: x.outputs(code, q.Slot), Took: time.Since(began)}, nil
+	return Ended{Outputs: x.outputs(code, q.Slot)}, nil
 }
 
 // submit submits an operation to its stream.
@@ -450,29 +457,14 @@ func (x *site) outputs(code *Code, slot int) map[int][]byte {
 	return all
 }
 
-// fail ends all that waits, with the first error.
-func (x *site) fail(err error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.err == nil && err != nil {
-		x.err = err
-		close(x.failed)
-	}
-}
-
-// Err is why the site cannot go on; nil while it can.
-func (x *site) Err() error {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.err
-}
-
 var errClosed = errors.New("the run has ended")
 
 // Close ends the driver's process, and all that waits for it.
 func (x *site) Close() {
 	x.fail(errClosed)
 	x.process.Close()
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	for _, l := range x.links {
 		l.close()
 	}

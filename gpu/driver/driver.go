@@ -172,6 +172,7 @@ func (p *Process) Ended() <-chan struct{} { return p.ended }
 // not wait for that.
 func (p *Process) Close() {
 	p.command.Process.Kill()
+	p.in.Close() // who writes to it goes on
 	p.fail(ErrEnded)
 }
 
