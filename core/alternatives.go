@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/core/goodput"
 )
 
@@ -53,8 +54,9 @@ func (g *Goodput) Check(of *Policy) error {
 type alternatives struct {
 	*Engine
 	jobs []*alternative
-	next Time // of the next choice
-	// vain says that the last choice chose none, and that no job came or said something since.
+	// next is when the next choice is made; Never while that is not known: there is no job, or vain is set.
+	next Time
+	// vain says that no job was on a node after the last choice, and that nothing happened since: the next one would be the same.
 	vain bool
 }
 
@@ -86,19 +88,15 @@ func checkAlternatives(j *Job) error {
 }
 
 // submitted handles a new job, before it waits.
-func (as *alternatives) submitted(j *job, now Time) {
+func (as *alternatives) submitted(j *job) {
 	if !j.Alternatives {
 		return
 	}
-	round := as.policy.Goodput.Round
-	if len(as.jobs) == 0 && round > 0 {
-		as.next = floorDiv(now+round-1, round) * round
-	}
 	a := &alternative{job: j, restart: as.policy.Goodput.Restart, chosen: 0}
-	as.jobs, as.vain = append(as.jobs, a), false
+	as.jobs = append(as.jobs, a)
 	j.Tasks = slices.Clone(j.Tasks) // the driver may still use them
 	as.become(a, 0)
-	if round > 0 {
+	if as.policy.Goodput.Round > 0 {
 		a.chosen, j.unchosen = goodput.None, true
 	}
 }
@@ -153,6 +151,19 @@ func (as *alternatives) started(j *job) {
 		a := as.of(j)
 		a.chosen, j.unchosen = a.task, false
 		a.starts++
+		as.vain = false
+	}
+}
+
+// runsAs reports whether a job that has no pod on a node may be found running as another task than the one as which it waits.
+func (j *job) runsAs() bool {
+	return j.Alternatives && j.count[podRunning]+j.count[podLeaving]+j.count[podDone] == 0 && j.nomination == nil
+}
+
+// found has a job be the task of a pod of it that is found running. It is not among the waiting.
+func (as *alternatives) found(j *job, p *pod) {
+	if p.state == podWithdrawn {
+		as.become(as.of(j), int(p.task))
 	}
 }
 
@@ -172,7 +183,6 @@ func (as *alternatives) measured(ev JobMeasured) error {
 	if err := checkDuration(ev.Job, "restart", ev.Restart); err != nil {
 		return err
 	}
-	as.vain = false
 	a := as.of(j)
 	a.goodputs, a.restart, a.until = slices.Clone(ev.Goodputs), ev.Restart, ev.Until
 	return nil
@@ -180,18 +190,36 @@ func (as *alternatives) measured(ev JobMeasured) error {
 
 // run makes a choice if a round has ended.
 func (as *alternatives) run(now Time) {
-	round := as.policy.Goodput.Round
-	if round == 0 || len(as.jobs) == 0 {
+	if as.policy.Goodput.Round == 0 || len(as.jobs) == 0 || as.vain {
 		return
 	}
+	if as.next == Never {
+		as.next = as.roundEnd(now)
+	}
 	if now >= as.next {
-		as.next = (floorDiv(now, round) + 1) * round
 		as.choose(now)
+		as.next = as.roundEnd(now + 1)
 	}
-	// Where none was chosen, only an event changes that.
-	if !as.vain || as.changes.nodes {
-		as.wakes.at(now, as.next)
+}
+
+// roundEnd returns the end of the round at a time: that time, if it is one.
+func (as *alternatives) roundEnd(now Time) Time {
+	round := as.policy.Goodput.Round
+	return floorDiv(now+round-1, round) * round
+}
+
+// wake asks for the next choice at the end of a pass, if it may be another one.
+func (as *alternatives) wake(now Time) {
+	switch {
+	case as.policy.Goodput.Round == 0:
+		return
+	case len(as.jobs) == 0 || as.vain:
+		as.next = Never
+		return
+	case as.next == Never:
+		as.next = as.roundEnd(now + 1)
 	}
+	as.wakes.at(now, as.next)
 }
 
 // choose decides as what each job runs until the end of the next round. O(jobs · pods), and the time of [goodput.Choose].
@@ -203,6 +231,10 @@ func (as *alternatives) choose(now Time) {
 	var tables [][]goodput.Config
 	var tasks [][]int // of the configurations
 	for _, a := range as.jobs {
+		if a.held && a.count[podRunning]+a.count[podLeaving] == 0 {
+			as.wait(a, goodput.None, now) // it is chosen when it is released
+			continue
+		}
 		if a.keeps(now) {
 			if a.chosen != goodput.None {
 				if m := slices.Index(models, a.Tasks[a.chosen].Models[0]); m >= 0 {
@@ -228,12 +260,12 @@ func (as *alternatives) choose(now Time) {
 			as.wait(a, task, now)
 		}
 	}
-	as.vain = !slices.ContainsFunc(as.jobs, func(a *alternative) bool { return a.chosen != goodput.None || a.count[podLeaving] > 0 })
+	as.vain = !slices.ContainsFunc(as.jobs, func(a *alternative) bool { return a.count[podRunning]+a.count[podLeaving] > 0 })
 }
 
 // keeps reports whether the choice leaves a job as it is: it has just started, has not left yet, or restarts elsewhere.
 func (a *alternative) keeps(now Time) bool {
-	return a.count[podLeaving] > 0 || a.nomination != nil || a.count[podDone] > 0 || a.held || a.count[podRunning] > 0 && now < a.until
+	return a.count[podLeaving] > 0 || a.nomination != nil || a.count[podDone] > 0 || a.count[podRunning] > 0 && (a.held || now < a.until)
 }
 
 // gpus is how many GPUs the job has as a task.
@@ -252,7 +284,7 @@ func (a *alternative) configs(s *supply, now Time) (out []goodput.Config, tasks 
 			g = a.goodputs[t]
 		}
 		m := slices.Index(s.models, a.Tasks[t].Models[0])
-		if g <= 0 || m < 0 || !s.holds(m, &a.Tasks[t]) || Milli(a.gpus(t))*WholeGPU > a.most(a.Tasks[t].Models[0]) {
+		if g <= 0 || m < 0 || !s.holds(m, &a.Tasks[t]) || !a.mayHold(t) {
 			continue
 		}
 		if v := float64(g); least == 0 || v < least {
@@ -277,20 +309,38 @@ func (a *alternative) configs(s *supply, now Time) (out []goodput.Config, tasks 
 	return out, tasks
 }
 
-// supply is the GPU models, sorted, how many GPUs of each there are for jobs with alternatives, and those of each node that takes pods.
+// mayHold reports whether the queue could ever hold the job as a task, and the bounds let it run so, if nothing else ran.
+func (a *alternative) mayHold(task int) bool {
+	t, gpus := &a.Tasks[task], Milli(a.gpus(task))*WholeGPU
+	if gpus > min(a.most(t.Models[0]), a.queue.MostRunning()) {
+		return false
+	}
+	return !slices.ContainsFunc(a.queue.Limits(), func(r string) bool { return cluster.Times(t.Pods, t.Takes(r)) > a.most(r) })
+}
+
+// supply is the GPU models, sorted, how many GPUs of each there are for jobs with alternatives, and the nodes that take pods.
 type supply struct {
 	models []string
 	free   []int
-	nodes  [][]int
+	nodes  [][]*cluster.Node
 }
 
-// holds reports whether nodes of a model would hold the pods of a task if they were empty.
+// holds reports whether nodes of a model would hold the pods of a task if they were empty, by their GPUs, cores and memory.
 func (s *supply) holds(model int, t *Task) bool {
 	room := 0
-	for _, gpus := range s.nodes[model] {
-		room += gpus / int(t.GPU/WholeGPU)
+	for _, n := range s.nodes[model] {
+		pods := n.HealthyGPUs() / int(t.GPU/WholeGPU)
+		if t.CPUMilli > 0 {
+			pods = min(pods, int(n.Spec.CPUMilli/t.CPUMilli))
+		}
+		if t.MemMiB > 0 {
+			pods = min(pods, int(n.Spec.MemMiB/t.MemMiB))
+		}
+		if room += pods; room >= t.Pods {
+			return true
+		}
 	}
-	return room >= t.Pods
+	return false
 }
 
 // supply adds up what there is.
@@ -300,14 +350,14 @@ func (as *alternatives) supply() (s supply) {
 		s.models = append(s.models, m)
 	}
 	slices.Sort(s.models)
-	s.nodes = make([][]int, len(s.models))
+	s.nodes = make([][]*cluster.Node, len(s.models))
 	for _, m := range s.models {
 		s.free = append(s.free, int(there[m]/WholeGPU))
 	}
 	for _, p := range as.state.Pools() {
 		for _, id := range p.Members() {
 			if m := slices.Index(s.models, p.Model); id >= 0 && m >= 0 && !p.Lent && as.state.Node(id).Open() {
-				s.nodes[m] = append(s.nodes[m], as.state.Node(id).HealthyGPUs())
+				s.nodes[m] = append(s.nodes[m], as.state.Node(id))
 			}
 		}
 	}
@@ -403,7 +453,11 @@ func (a *alternative) text(task int) string {
 func (as *alternatives) notChosen(j *job) (Reason, string) {
 	s := as.supply()
 	if configs, _ := as.of(j).configs(&s, as.now); len(configs) == 0 {
-		return NoNode, "no nodes would hold all pods of one of its alternatives, even if they were empty, or its queue can never hold as many GPUs"
+		return NoNode, "no nodes would hold all pods of one of its alternatives, even if they were empty, or its queue can never hold as much"
 	}
-	return NotChosen, fmt.Sprintf("on the GPUs that there are, the goodput of others counts more; the next choice is in %s", secondsText(max(0, as.next-as.now)))
+	next := "when something changes"
+	if !as.vain {
+		next = "in " + secondsText(as.roundEnd(as.now+1)-as.now)
+	}
+	return NotChosen, "on the GPUs that there are, the goodput of others counts more; the next choice is " + next
 }

@@ -115,6 +115,7 @@ func New(c Config) (*Engine, error) {
 	e.nominations = nominations{Engine: e, plans: map[cluster.NodeID][]planned{}}
 	e.suspensions.Engine = e
 	e.moves.Engine, e.standbys.Engine, e.packs.Engine, e.alternatives.Engine, e.staleGangs.Engine = e, e, e, e, e
+	e.alternatives.next = Never
 	e.expected.slot = c.Policy.Spot.Period / slots
 	e.recovery = recoveries{
 		Engine: e, jobs: map[string]*failures{}, strikes: map[cluster.NodeID][]Strike{}, cordoned: map[cluster.NodeID]bool{}, until: Never,
@@ -148,6 +149,9 @@ func (e *Engine) Apply(now Time, ev Event) error {
 	e.working = ""
 	if err == nil {
 		e.now = now
+		if _, tick := ev.(Tick); !tick {
+			e.alternatives.vain = false
+		}
 	}
 	return err
 }

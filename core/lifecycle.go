@@ -158,7 +158,7 @@ func (e *Engine) submit(now Time, spec Job) error {
 	q.Jobs++
 	e.nominations.inherit(j)
 	e.recovery.submitted(j)
-	e.alternatives.submitted(j, now)
+	e.alternatives.submitted(j)
 	e.waiting.enqueue(j, now)
 	return nil
 }
@@ -384,8 +384,7 @@ func (e *Engine) podEnded(now Time, ev PodEnded, unbound bool) error {
 		if ev.Failed {
 			return fmt.Errorf("pod %d of job %s is not running", ev.Pod, ev.Job)
 		}
-		e.withdraw(now, j, ev.Pod)
-		return nil
+		return e.withdraw(now, j, ev.Pod)
 	default:
 		return fmt.Errorf("pod %d of job %s has ended before", ev.Pod, ev.Job)
 	}
@@ -395,7 +394,7 @@ func (e *Engine) podEnded(now Time, ev PodEnded, unbound bool) error {
 	had := e.staleGangs.had(j)
 	if !ev.Failed {
 		to := podDone
-		if ev.Lost && e.staleGangs.grace(j) > 0 {
+		if ev.Lost && e.staleGangs.grace(j) > 0 && !j.Alternatives { // no pod joins those
 			to = podWithdrawn
 		}
 		e.release(j, ev.Pod, to)
@@ -592,7 +591,8 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	if err != nil {
 		return err
 	}
-	if ev.Pod < 0 || ev.Pod >= len(j.pods) || j.pods[ev.Pod].state != podWaiting || j.suspended != nil {
+	if ev.Pod < 0 || ev.Pod >= len(j.pods) || j.suspended != nil ||
+		j.pods[ev.Pod].state != podWaiting && (j.pods[ev.Pod].state != podWithdrawn || !j.runsAs()) {
 		return fmt.Errorf("job %s has no waiting pod %d", ev.Job, ev.Pod)
 	}
 	if ev.Started > now || ev.Started < -MaxTime {
@@ -633,6 +633,7 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	// queue's nominal quota, beside other such jobs, or loses the protection. Jobs of other
 	// schedulers keep theirs: the engine could not evict them anyway.
 	e.waiting.dequeue(j)
+	e.alternatives.found(j, p)
 	e.state.PlaceFound(cluster.Owner{Job: j.slot, Pod: int32(ev.Pod)}, a)
 	e.state.Commit()
 	p.alloc, p.came = a, ev.Started

@@ -133,7 +133,10 @@ func (e *Engine) restart(j *job) {
 // withdraw takes a pod that waits out of its job. A place that is kept for it goes to another
 // waiting pod of its task, if there is one: victims leave for it, and the job needs it as much
 // as before. A gang that has not started needs its place; without, it gives up all of them.
-func (e *Engine) withdraw(now Time, j *job, i int) {
+func (e *Engine) withdraw(now Time, j *job, i int) error {
+	if j.Alternatives {
+		return fmt.Errorf("job %s has alternatives, so none of its pods ends before it runs", j.Name)
+	}
 	e.waiting.withdraw(j)
 	p := &j.pods[i]
 	if p.state != podWaiting {
@@ -155,6 +158,7 @@ func (e *Engine) withdraw(now Time, j *job, i int) {
 	e.set(j, p, podWithdrawn)
 	e.requested(j, int(p.task), -1)
 	e.waiting.enqueue(j, now)
+	return nil
 }
 
 // complete reports whether the gang has its minimum of pods, in whatever state.

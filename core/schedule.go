@@ -86,6 +86,7 @@ func (e *Engine) Decide(now Time) []Decision {
 		e.wakes.at(now, cluster.Plus(now, roundPause))
 	}
 	e.wakes.at(now, e.wakes.retry)
+	e.alternatives.wake(now)
 	if e.wakes.next < e.wakes.pending {
 		e.wakes.pending = e.wakes.next
 		e.out = append(e.out, Decision{Op: Wake, At: e.wakes.pending})

@@ -2,6 +2,7 @@ package coretest
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -83,8 +84,26 @@ func (s *story) alternativesEvent() {
 		s.addHalf(i)
 	case k < 15 && s.chance(2):
 		s.Must(core.NodeLost{Node: n.Name})
+	case k < 15:
+		s.findAs(pick(s, live...), n)
 	default:
 		s.Must(core.Tick{})
+	}
+}
+
+// findAs has the first pod of any of a job's tasks be found running, as after a restart of the engine: the engine takes it if the job is on no
+// node, and the pod may be there.
+func (s *story) findAs(name string, n *node) {
+	j := s.Twin.jobs[name]
+	t := s.up(len(j.Tasks))
+	first := slices.IndexFunc(j.pods, func(p pod) bool { return p.task == t })
+	ev := core.PodRunning{Job: name, Pod: first, Node: n.Name, Started: s.Now}
+	for g := range int(j.Tasks[t].GPU / core.WholeGPU) {
+		ev.GPUs = append(ev.GPUs, g)
+	}
+	was := j.pods[first].state
+	if s.Apply(ev) == nil && was != waiting && was != withdrawn {
+		s.fail(fmt.Errorf("a pod of %s is found that is on a node, or has ended", name))
 	}
 }
 

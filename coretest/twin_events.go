@@ -216,6 +216,9 @@ func (w *Twin) adopt(ev core.PodRunning) {
 	j.adopted = true
 	w.quotaSet++ // what is found running may exceed quotas
 	p := &j.pods[ev.Pod]
+	if p.state == withdrawn {
+		j.become(p.task)
+	}
 	t := &j.Tasks[p.task]
 	w.expose(j, t, w.node(ev.Node).Model)
 	p.at = core.Placement{Pod: ev.Pod, Node: ev.Node, GPU: min(t.GPU, core.WholeGPU), CPUMilli: t.CPUMilli, MemMiB: t.MemMiB}

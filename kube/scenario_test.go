@@ -87,7 +87,7 @@ var beyond = map[string][]string{
 		"recovery/alternating.txt", "recovery/caps.txt", "recovery/comes_back.txt", "recovery/dry_run.txt", "recovery/elsewhere.txt", "recovery/flaps.txt", "recovery/goes_on.txt", "recovery/hold.txt", "recovery/late.txt", "recovery/late_again.txt", "recovery/off.txt", "recovery/only_there.txt", "recovery/only_there_gang.txt", "recovery/released.txt", "recovery/strikes.txt", "recovery/test.txt", "recovery/unknown.txt",
 	},
 	"no job is suspended on a cluster":                                  {"suspend/found.txt", "suspend/no_memory.txt", "suspend/over.txt", "suspend/resume.txt"},
-	"no job has alternatives on a cluster":                              {"goodput/fixed.txt", "goodput/lost.txt", "goodput/other_policies.txt", "goodput/pieces.txt", "goodput/quota.txt", "goodput/rounds.txt"},
+	"no job has alternatives on a cluster":                              {"goodput/bounds.txt", "goodput/fixed.txt", "goodput/found.txt", "goodput/held.txt", "goodput/idle.txt", "goodput/lost.txt", "goodput/other_policies.txt", "goodput/pieces.txt", "goodput/quota.txt", "goodput/rounds.txt"},
 	"jobs of others are not submitted":                                  {"quota/found_foreign.txt"},
 	"preferred groups are of KAI's PodGroups and segments on a cluster": {"topology/preferred_groups.txt"},
 	"a job that was deleted does not come again at once":                {"preemption/held_left_again.txt"},

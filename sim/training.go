@@ -108,7 +108,8 @@ func (r *run) pools() ([]elastic.Pool, error) {
 	return out, nil
 }
 
-// trainsFrom begins what follows from the submission of such a job: the engine is told what is known of it, now and at the end of each round.
+// trainsFrom begins what follows from the submission of such a job: the engine is told what is known of it, now and at the end of each round in which
+// jobs train.
 func (r *run) trainsFrom(now core.Time, s *state) error {
 	if s.training == nil {
 		return nil
@@ -116,10 +117,6 @@ func (r *run) trainsFrom(now core.Time, s *state) error {
 	r.trainings.live = append(r.trainings.live, s)
 	if !s.Alternatives {
 		return nil
-	}
-	if !r.trainings.learns {
-		r.trainings.learns = true
-		r.planRound(now)
 	}
 	return r.tellMeasured(now, s)
 }
@@ -132,7 +129,7 @@ func (r *run) planRound(now core.Time) {
 
 // learned tells the engine at the end of a round what became known of jobs.
 func (r *run) learned(now core.Time) error {
-	if r.trainings.learns = len(r.trainings.live) > 0; r.trainings.learns {
+	if r.trainings.learns = slices.ContainsFunc(r.trainings.live, func(s *state) bool { return s.runners[0].speed > 0 }); r.trainings.learns {
 		r.planRound(now)
 	}
 	for _, s := range r.trainings.live {
@@ -205,6 +202,10 @@ func (r *run) startTraining(now core.Time, s *state) {
 	w.started, w.speed, w.ends = now, 1, true
 	r.working++
 	r.planStep(now, s)
+	if s.Alternatives && !r.trainings.learns {
+		r.trainings.learns = true
+		r.planRound(now)
+	}
 }
 
 // planStep plans when the job has started, or is at the end of its epoch.

@@ -148,6 +148,19 @@ func (q *Queue) RunRoom(user string) Milli {
 	return room
 }
 
+// MostRunning returns how much GPU the bounds let a user's jobs in the queue run if nothing else ran: [Unlimited] without one.
+func (q *Queue) MostRunning() Milli {
+	most := Unlimited
+	for up := q; up != nil; up = up.parent {
+		for _, r := range [2]Running{up.MaxRunning, up.MaxRunningPerUser} {
+			if r.GPU > 0 {
+				most = min(most, r.GPU)
+			}
+		}
+	}
+	return most
+}
+
 // String says what the bound is and why it has no room.
 func (c Crowd) String() string {
 	who := "queue " + c.Queue
