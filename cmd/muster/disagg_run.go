@@ -85,14 +85,14 @@ It takes the program bin/gpu/muster-gpu-worker, which make gpu builds.`,
 	flags.IntVar(&f.inFlight, "in-flight", 4, "how many requests run at once at most")
 	flags.StringVar(&f.arrivals, "arrivals", "closed", "the `ARRIVALS`: closed, all at once; poisson:RATE, random, so many a second; or a file, as of muster disagg simulate")
 	f.monitor.add(c)
-	flags.StringVar(&f.data, "data", "", "the `DIR` with the content of buffers, each in a file of its name, and the inputs of requests, NODE.REQUEST from NODE.0 on")
-	flags.StringVar(&f.outputs, "outputs", "", "write the outputs of requests to this `DIR`, as NODE.REQUEST")
+	flags.StringVar(&f.data, "data", "", "the `DIR` with the content of buffers, each in a file of its name, and the inputs of requests, NODE.REQUEST from NODE.0 on, or NODE.REQUEST.ITERATION")
+	flags.StringVar(&f.outputs, "outputs", "", "write the outputs of requests to this `DIR`, as NODE.REQUEST, or NODE.REQUEST.ITERATION of nodes that run in several")
 	flags.Uint64Var(&f.seed, "seed", 1, "the seed of random content")
 	flags.BoolVar(&f.check, "check", false, "run the same requests before, one by one and on the first GPU alone, and compare all memory that they wrote")
 	flags.StringVar(&f.driver, "driver", os.Getenv("MUSTER_GPU_DRIVER"), "the `PATH` of the driver, libcuda.so.1; by default where the linker finds it")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:0", "with GPUs of other machines: the `ADDRESS` where they reach this one")
 	f.files.add(c)
-	flags.DurationVar(&f.timeout, "timeout", time.Minute, "how long the driver may take to start, and an iteration to end")
+	flags.DurationVar(&f.timeout, "timeout", time.Minute, "how long the driver may take to start and load the modules, and an iteration to end")
 	flags.BoolVar(&f.asJSON, "json", false, "print the requests as JSON")
 	return c
 }
@@ -107,6 +107,7 @@ type disaggRan struct {
 	Bytes      int64        `json:"transferred_bytes"`
 	Equal      int          `json:"equal"` // requests whose memory was compared, and equal
 	comparable bool
+	monitored  bool
 }
 
 // ranRequest is a request; times are milliseconds since the start of the run.
@@ -119,7 +120,8 @@ type ranRequest struct {
 	Bytes     int64   `json:"transferred_bytes"`
 }
 
-func (f *disaggRun) run(c *cobra.Command, files []string) error {
+// checkFlags says what is wrong with the flags by themselves.
+func (f *disaggRun) checkFlags(c *cobra.Command) error {
 	switch {
 	case f.trace == "" || f.plan == "":
 		return badUsage(c, "--trace, --plan: expected a file of each; found %q and %q", f.trace, f.plan)
@@ -129,6 +131,18 @@ func (f *disaggRun) run(c *cobra.Command, files []string) error {
 		return badUsage(c, "--in-flight: expected a number from 1 to %d; found %d", worker.MostInFlight, f.inFlight)
 	case f.timeout <= 0:
 		return badUsage(c, "--timeout: expected more than 0; found %s", f.timeout)
+	}
+	if f.data != "" {
+		if _, err := os.ReadDir(f.data); err != nil {
+			return badUsage(c, "--data: expected a folder that can be read; found: %v", err)
+		}
+	}
+	return nil
+}
+
+func (f *disaggRun) run(c *cobra.Command, files []string) error {
+	if err := f.checkFlags(c); err != nil {
+		return err
 	}
 	var modules []*ptx.Module
 	slow, err := disagg.ParseLinks(strings.Fields(f.slow))
@@ -300,6 +314,10 @@ func (f *disaggRun) serve(c *cobra.Command, o *worker.Options) (end func(), err 
 	if err != nil {
 		return nil, err
 	}
+	if err := reachableFrom(o.GPUs, f.listen); err != nil {
+		l.Close()
+		return nil, badUsage(c, "--listen: %v", err)
+	}
 	host, _, _ := net.SplitHostPort(f.listen)
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	o.Me = net.JoinHostPort(host, port)
@@ -307,10 +325,25 @@ func (f *disaggRun) serve(c *cobra.Command, o *worker.Options) (end func(), err 
 	return func() { l.Close() }, nil
 }
 
+// reachableFrom reports why other machines cannot reach this one at an address: they get it as it is.
+func reachableFrom(all []worker.Where, listen string) error {
+	host, _, _ := net.SplitHostPort(listen)
+	me := net.ParseIP(host)
+	local := host == "localhost" || me != nil && me.IsLoopback()
+	for _, w := range all {
+		there, _, _ := net.SplitHostPort(w.Address)
+		ip := net.ParseIP(there)
+		if w.Address != "" && (host == "" || me != nil && me.IsUnspecified() || local && ip != nil && !ip.IsLoopback()) {
+			return fmt.Errorf("expected an address at which %s reaches this machine; found %q", w.Address, listen)
+		}
+	}
+	return nil
+}
+
 // requestsOn runs the requests and, to compare, before that the same requests on one GPU.
 func (f *disaggRun) requestsOn(ctx context.Context, replay *analyze.Replay, placements [][]int, o worker.Options) (*disaggRan, error) {
 	data := &worker.Data{Replay: replay, Folder: f.data, Seed: f.seed}
-	ran := &disaggRan{comparable: f.check}
+	ran := &disaggRan{comparable: f.check, monitored: o.Monitor != nil}
 	var sums [][sha256.Size]byte
 	if f.check {
 		first := [][]int{make([]int, len(replay.Steps))}
@@ -335,7 +368,7 @@ func (f *disaggRun) requestsOn(ctx context.Context, replay *analyze.Replay, plac
 			return nil, unwritable(f.outputs, err)
 		}
 		o.Output = func(r, step int, content []byte) error {
-			return writeFile(filepath.Join(f.outputs, fmt.Sprintf("%s.%d", replay.Steps[step].Name, r)), func(w io.Writer) error {
+			return writeFile(filepath.Join(f.outputs, data.Name(r, step)), func(w io.Writer) error {
 				_, err := io.Copy(w, bytes.NewReader(content))
 				return err
 			})
@@ -362,13 +395,9 @@ func run1(ctx context.Context, replay *analyze.Replay, data *worker.Data, placem
 	if err != nil {
 		return nil, err
 	}
-	o.Content = func(region int) []byte { return data.Content(p.Regions[region]) }
+	o.Content = func(region int) ([]byte, error) { return data.Content(p.Regions[region]) }
 	o.Input = data.Input
-	result, err := worker.Run(ctx, p, placements, o)
-	if data.Err() != nil {
-		err = data.Err()
-	}
-	return result, err
+	return worker.Run(ctx, p, placements, o)
 }
 
 func (r *disaggRan) write(w io.Writer) error {
@@ -380,7 +409,10 @@ func (r *disaggRan) write(w io.Writer) error {
 	}
 	slices.Sort(latency)
 	n := len(latency)
-	fmt.Fprintf(w, "Latency: median %.3f ms, P99 %.3f ms; the monitor switched %d times.\n", latency[n/2], latency[(99*n-1)/100], r.Switches)
+	fmt.Fprintf(w, "Latency: median %.3f ms, P99 %.3f ms.\n", latency[n/2], latency[(99*n-1)/100])
+	if r.monitored {
+		fmt.Fprintf(w, "The monitor switched %d times.\n", r.Switches)
+	}
 	if r.comparable {
 		fmt.Fprintf(w, "Memory is equal to that on the first GPU alone for %d of %d requests.\n", r.Equal, len(r.Requests))
 	}

@@ -105,7 +105,7 @@ func TestDisaggRun(t *testing.T) {
 		t.Errorf("%s: %v", out, err)
 	}
 	// Without weights a layer gives nothing.
-	if got, err := os.ReadFile(filepath.Join(outputs, "result.1")); err != nil || strings.Trim(string(got), "\x00") != "" || len(got) != 4096 {
+	if got, err := os.ReadFile(filepath.Join(outputs, "result.1.2")); err != nil || strings.Trim(string(got), "\x00") != "" || len(got) != 4096 {
 		t.Errorf("output of %d bytes: %v", len(got), err)
 	}
 	// A trace that leaves out what a kernel reads moves too little, and the comparison says so.
@@ -122,6 +122,15 @@ func TestDisaggRun(t *testing.T) {
 		_, problem := muster(1, append(text, "--trace", wrong, "--check", "--requests", "2", format)...)
 		if problem != "muster: 2 requests wrote other bytes than on one GPU\n" {
 			t.Errorf("%s: %q", format, problem)
+		}
+	}
+	// A plan of other nodes, one that has a node twice, and an input that is too short.
+	other, twice := filepath.Join(t.TempDir(), "other.json"), filepath.Join(t.TempDir(), "twice.json")
+	for file, text := range map[string][]byte{
+		other: bytes.Replace(fast, []byte(`"feed"`), []byte(`"first"`), 1), twice: bytes.Replace(fast, []byte(`"up"`), []byte(`"feed"`), 1), filepath.Join(data, "feed.1.2"): []byte("abc"),
+	} {
+		if err := os.WriteFile(file, text, 0o644); err != nil {
+			t.Fatal(err)
 		}
 	}
 	for _, c := range []struct {
@@ -142,6 +151,11 @@ func TestDisaggRun(t *testing.T) {
 		{"--on A100=node/0", 2, `found "A100=node/0"`},
 		{"--on L40S=127.0.0.1:1/0 --listen 0.0.0.0:0", 2, `--listen: expected HOST:PORT, of this machine's loopback unless there is --tls-cert; found "0.0.0.0:0"`},
 		{"--on L40S=127.0.0.1:1/0", 1, "connection refused"},
+		{"--on L40S=10.0.0.2:1/0", 2, `--listen: expected an address at which 10.0.0.2:1 reaches this machine; found "127.0.0.1:0"`},
+		{"--data none", 2, "--data: expected a folder that can be read"},
+		{"--data " + data + " --requests 2", 2, filepath.Join(data, "feed.1.2") + ": expected 4096 bytes; found 3"},
+		{"--plan " + other, 2, `other.json: kernels[0].name: expected each node of the trace once; found "first"`},
+		{"--plan " + twice, 2, `twice.json: kernels[1].name: expected each node of the trace once; found "feed"`},
 		{"--tls-cert none.crt", 2, `--tls-cert, --tls-key, --tls-ca: expected a file of each; found "none.crt", "" and ""`},
 		{"--on A100=7", 1, "GPU 7: the driver's cuDeviceGet returned CUDA_ERROR_UNKNOWN"},
 		{"--driver none.so", 1, "the driver's dlopen failed: none.so"},
@@ -190,7 +204,7 @@ func TestDisaggWorker(t *testing.T) {
 	go func() {
 		defer close(killed)
 		for t.Context().Err() == nil { // until the first request has an output
-			if _, err := os.Stat(filepath.Join(outputs, "result.0")); err == nil {
+			if _, err := os.Stat(filepath.Join(outputs, "result.0.0")); err == nil {
 				break
 			}
 			time.Sleep(time.Millisecond)

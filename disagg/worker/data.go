@@ -10,7 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"sync"
+	"slices"
 
 	"github.com/muster-sched/muster/disagg/analyze"
 	"github.com/muster-sched/muster/workload"
@@ -22,48 +22,50 @@ type Data struct {
 	Replay *analyze.Replay
 	Folder string
 	Seed   uint64
-
-	mu  sync.Mutex
-	err error
 }
 
-// Err is the first file that could not be read.
-func (d *Data) Err() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.err
+// Name is the file of what a step copies from or to the host for a request: NODE.REQUEST, and NODE.REQUEST.ITERATION if the
+// node runs in several iterations.
+func (d *Data) Name(request, step int) string {
+	s := &d.Replay.Steps[step]
+	name := fmt.Sprintf("%s.%d", s.Name, request)
+	if slices.ContainsFunc(d.Replay.Steps, func(o analyze.Step) bool { return o.Name == s.Name && o.Iteration != s.Iteration }) {
+		name += fmt.Sprintf(".%d", s.Iteration)
+	}
+	return name
 }
 
 // file reads a file of the folder, with these bytes; nil if there is none.
-func (d *Data) file(name string, bytes uint64) []byte {
+func (d *Data) file(name string, bytes uint64) ([]byte, error) {
 	if d.Folder == "" {
-		return nil
+		return nil, nil
 	}
 	path := filepath.Join(d.Folder, name)
 	data, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err == nil && uint64(len(data)) != bytes:
-		err = &workload.Error{File: path, Want: fmt.Sprintf("%d bytes; found %d", bytes, len(data))}
+		return nil, nil
+	case err != nil:
+		return nil, &workload.Error{File: path, Want: fmt.Sprintf("a file that can be read; found: %v", err)}
+	case uint64(len(data)) != bytes:
+		return nil, &workload.Error{File: path, Want: fmt.Sprintf("%d bytes; found %d", bytes, len(data))}
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err != nil && d.err == nil {
-		d.err = err
-	}
-	return data
+	return data, nil
 }
 
 // Content returns what a region contains at first.
-func (d *Data) Content(r Region) []byte {
+func (d *Data) Content(r Region) ([]byte, error) {
 	all := make([]byte, r.To-r.From)
 	for _, b := range d.Replay.Buffers {
 		if b.From < r.From || b.To > r.To {
 			continue
 		}
 		part := all[b.From-r.From : b.To-r.From]
-		if data := d.file(b.Name, uint64(len(part))); data != nil {
+		data, err := d.file(b.Name, uint64(len(part)))
+		if err != nil {
+			return nil, err
+		}
+		if data != nil {
 			copy(part, data)
 		} else if len(b.Values) > 0 {
 			clear(part)
@@ -72,15 +74,15 @@ func (d *Data) Content(r Region) []byte {
 			d.random(part, b.Type, b.Name, -1)
 		}
 	}
-	return all
+	return all, nil
 }
 
 // Input returns what a step that copies from the host brings to a request.
-func (d *Data) Input(request, step int) []byte {
+func (d *Data) Input(request, step int) ([]byte, error) {
 	s := &d.Replay.Steps[step]
 	all := make([]byte, s.To.To-s.To.From)
-	if data := d.file(fmt.Sprintf("%s.%d", s.Name, request), uint64(len(all))); data != nil {
-		return data
+	if data, err := d.file(d.Name(request, step), uint64(len(all))); data != nil || err != nil {
+		return data, err
 	}
 	kind := ""
 	for _, b := range d.Replay.Buffers {
@@ -89,7 +91,7 @@ func (d *Data) Input(request, step int) []byte {
 		}
 	}
 	d.random(all, kind, fmt.Sprint(s.Name, step), request)
-	return all
+	return all, nil
 }
 
 // random fills bytes with content of a type: floats are multiples of 1/8 from -1 to 1, other types any bits.

@@ -143,7 +143,7 @@ func TestSiteIsLost(t *testing.T) {
 			other := apart(t, r, nil)
 			r.o.Requests, r.o.Deadline = 500, 30*time.Second
 			input, once := r.o.Input, sync.Once{}
-			r.o.Input = func(request, step int) []byte {
+			r.o.Input = func(request, step int) ([]byte, error) {
 				if request == 3 {
 					once.Do(func() { lose(other) })
 				}
@@ -168,7 +168,7 @@ func TestRunLeaves(t *testing.T) {
 	r.o.Modules[0] = strings.Replace(r.o.Modules[0], "bar.sync 0;", "FOREVER: bra FOREVER;", 1)
 	var left *driver.Process
 	input := r.o.Input
-	r.o.Input = func(request, step int) []byte {
+	r.o.Input = func(request, step int) ([]byte, error) {
 		other.mu.Lock()
 		defer other.mu.Unlock()
 		for _, x := range other.sites {

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/muster-sched/muster/disagg"
 	"github.com/muster-sched/muster/disagg/analyze"
@@ -10,6 +11,9 @@ import (
 // Placements returns the GPU of each step under a plan, for one request after the other: replicas take turns. An error
 // says which field of the plan does not fit the trace.
 func Placements(a *disagg.Answer, r *analyze.Replay) (all [][]int, err error) {
+	if len(a.GPUs) > MostGPUs {
+		return nil, fmt.Errorf("gpus: expected 1 to %d; found %d", MostGPUs, len(a.GPUs))
+	}
 	gpus := map[string]int{}
 	for i, g := range a.GPUs {
 		gpus[g.Name] = i
@@ -25,6 +29,9 @@ func Placements(a *disagg.Answer, r *analyze.Replay) (all [][]int, err error) {
 	}
 	at := map[string]int{}
 	for i, k := range a.Kernels {
+		if _, twice := at[k.Name]; twice || !slices.ContainsFunc(r.Steps, func(s analyze.Step) bool { return s.Name == k.Name }) {
+			return nil, fmt.Errorf("kernels[%d].name: expected each node of the trace once; found %q", i, k.Name)
+		}
 		g, ok := gpus[k.GPU]
 		if !ok {
 			return nil, fmt.Errorf("kernels[%d].gpu: expected one of the plan's GPUs; found %q", i, k.GPU)

@@ -36,8 +36,8 @@ type Options struct {
 	Me      string // where other sites reach Server
 	Server  *Server
 	// Content returns what a region contains at first, Input what a step that copies from the host brings to a request.
-	Content func(region int) []byte
-	Input   func(request, step int) []byte
+	Content func(region int) ([]byte, error)
+	Input   func(request, step int) ([]byte, error)
 	// Output takes what a step that copies to the host brought from a request; nil drops it.
 	Output func(request, step int, data []byte) error
 	// Keep takes a request's memory at its end, all that steps wrote, in the order of addresses; nil does not read it.
@@ -181,7 +181,10 @@ func (x *runner) fill(ctx context.Context) error {
 		if !r.Shared && !initial[i] {
 			continue
 		}
-		data := x.o.Content(i)
+		data, err := x.o.Content(i)
+		if err != nil {
+			return err
+		}
 		for _, w := range x.all {
 			for at := 0; at < len(data); at += chunk {
 				if err := ctx.Err(); err != nil {
@@ -318,7 +321,11 @@ func (x *runner) segment(ctx context.Context, r *Request, segment int, code *Cod
 		o := &code.Ops[i]
 		at[o.site(x.sites)] = true
 		if o.Kind == Execute && x.p.Steps[o.Step].FromHost() {
-			q.Inputs[o.Step] = x.o.Input(r.Number, o.Step)
+			data, err := x.o.Input(r.Number, o.Step)
+			if err != nil {
+				return err
+			}
+			q.Inputs[o.Step] = data
 		}
 		if o.Kind == Copy || o.Kind == Send {
 			r.Transfers++

@@ -87,7 +87,7 @@ func (r *rig) run(t *testing.T, ctx context.Context, placements ...[]int) ([]Req
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.o.Content = func(region int) []byte { return r.data.Content(p.Regions[region]) }
+	r.o.Content = func(region int) ([]byte, error) { return r.data.Content(p.Regions[region]) }
 	kept := make([][]byte, r.o.Requests)
 	r.o.Keep = func(request int, memory []byte) error { kept[request] = memory; return nil }
 	ran, err := Run(ctx, p, placements, r.o)
@@ -107,7 +107,11 @@ func (r *rig) alone(t *testing.T, request int) []byte {
 	}
 	m := &interp.Memory{}
 	for _, x := range p.Regions {
-		if err := m.Add(&interp.Buffer{Name: fmt.Sprintf("%#x", x.From), Address: x.From, Data: r.data.Content(x)}); err != nil {
+		content, err := r.data.Content(x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Add(&interp.Buffer{Name: fmt.Sprintf("%#x", x.From), Address: x.From, Data: content}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -117,7 +121,11 @@ func (r *rig) alone(t *testing.T, request int) []byte {
 	for i, s := range r.replay.Steps {
 		switch {
 		case s.FromHost():
-			copy(bytes(s.To), r.data.Input(request, i))
+			input, err := r.data.Input(request, i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			copy(bytes(s.To), input)
 		case s.ToHost():
 		case s.Kernel == "":
 			copy(bytes(s.To), bytes(s.From))
@@ -266,7 +274,7 @@ func TestPriorities(t *testing.T) {
 	wait.Add(8)
 	input := r.o.Input
 	var first [8]sync.Once
-	r.o.Input = func(request, step int) []byte {
+	r.o.Input = func(request, step int) ([]byte, error) {
 		first[request].Do(func() { wait.Done(); wait.Wait() })
 		return input(request, step)
 	}
@@ -303,7 +311,7 @@ func TestFailures(t *testing.T) {
 		if during != nil {
 			input := r.o.Input
 			once := sync.Once{}
-			r.o.Input = func(request, step int) []byte {
+			r.o.Input = func(request, step int) ([]byte, error) {
 				if request == 2 {
 					once.Do(func() { during(r) })
 				}
@@ -383,7 +391,7 @@ func TestFailures(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		r := layer(t, 2)
 		input := r.o.Input
-		r.o.Input = func(request, step int) []byte { stop(); return input(request, step) }
+		r.o.Input = func(request, step int) ([]byte, error) { stop(); return input(request, step) }
 		if _, _, err := r.run(t, ctx, r.on(split)); !errors.Is(err, context.Canceled) {
 			t.Errorf("error %v", err)
 		}

@@ -146,7 +146,7 @@ func (p *pair) stage(placements [][]int, gbps float64, inFlight int, flat bool) 
 	ran, err := worker.Run(p.r.t.Context(), program, placements, worker.Options{
 		GPUs: []worker.Where{{}, {}}, Requests: p.s.requests, InFlight: inFlight, Deadline: 2 * time.Minute, Modules: []string{p.modules[0].Source, p.modules[1].Source},
 		Split: p.s.split, Slow: link(gbps), Flat: flat, Server: &worker.Server{Driver: p.o, Dial: worker.Dialer(nil)},
-		Content: func(region int) []byte { return data.Content(program.Regions[region]) }, Input: data.Input,
+		Content: func(region int) ([]byte, error) { return data.Content(program.Regions[region]) }, Input: data.Input,
 	})
 	must(p, err)
 	last := time.Duration(0)

@@ -37,7 +37,6 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
