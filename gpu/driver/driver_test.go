@@ -158,6 +158,20 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// The program ends with the one that wrote its commands, also if that was killed while a call of the driver hangs.
+func TestAbandoned(t *testing.T) {
+	p := start(t)
+	p.Do("await %d 0 7", p.Stream(0, 0))
+	p.Do("sync")
+	p.Flush()
+	p.in.Close()
+	select {
+	case <-p.Ended():
+	case <-time.After(30 * time.Second):
+		t.Error("the program still runs")
+	}
+}
+
 // BenchmarkCommands is the time of a command: written, read, and carried out by a call of the fake driver that does almost
 // nothing.
 func BenchmarkCommands(b *testing.B) {

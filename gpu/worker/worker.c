@@ -33,10 +33,12 @@
 //	sync                          -> sync, when all streams are empty
 //
 // A call that fails, also one on a stream, is answered by "error CALL CODE NAME
-// TEXT" at once, and the program ends. It ends at the end of its input, too.
+// TEXT" at once, and the program ends. It ends at the end of its input, too: if a
+// command hangs then, without the commands after it.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -429,11 +431,25 @@ static void run(char *line) {
 		bad(line);
 }
 
+static unsigned long commands; // that were read
+
+// abandoned reports whether whoever writes commands has ended, and the command at work since the last look does not.
+static int abandoned(void) {
+	static unsigned long last;
+	unsigned long now = __atomic_load_n(&commands, __ATOMIC_RELAXED);
+	struct pollfd in = {0, 0, 0};
+	int same = now == last;
+	last = now;
+	return same && poll(&in, 1, 0) == 1 && in.revents & POLLHUP;
+}
+
 // look finds out whether a kernel has failed: then no stream gets to its notify.
 static void *look(void *none) {
 	(void)none;
 	for (;;) {
 		usleep(100 * 1000);
+		if (abandoned())
+			_exit(1);
 		for (size_t g = 0; g < __atomic_load_n(&gpu_count, __ATOMIC_ACQUIRE); g++) {
 			CUstream s = gpus[g].first;
 			if (!s || cuCtxSetCurrent(gpus[g].context))
@@ -463,6 +479,7 @@ int main(int argc, char **argv) {
 	say("ready\n");
 	char *line = malloc(line_bytes);
 	while (line && fgets(line, line_bytes, stdin)) {
+		__atomic_fetch_add(&commands, 1, __ATOMIC_RELAXED);
 		line[strcspn(line, "\n")] = 0;
 		if (*line && !make(line))
 			run(line);
