@@ -305,7 +305,7 @@ func (f *disaggRun) serve(c *cobra.Command, o *worker.Options) (end func(), err 
 	if err != nil {
 		return nil, err
 	}
-	o.Server = &worker.Server{Driver: driver.Options{Program: workerProgram(), Driver: f.driver}, Dial: worker.Dialer(config), Log: func(string, ...any) {}}
+	o.Server = &worker.Server{Own: true, Driver: driver.Options{Program: workerProgram(), Driver: f.driver}, Dial: worker.Dialer(config), Log: func(string, ...any) {}}
 	here := func(w worker.Where) bool { return w.Address == "" }
 	if !slices.ContainsFunc(o.GPUs, here) || !slices.ContainsFunc(o.GPUs, func(w worker.Where) bool { return !here(w) }) {
 		return func() {}, nil

@@ -220,6 +220,16 @@ func TestAcceptAgain(t *testing.T) {
 	}
 }
 
+// The server of a run, which others reach for transfers, runs nothing for them.
+func TestOwn(t *testing.T) {
+	r := layer(t, 2)
+	other := apart(t, r, nil)
+	other.Own = true
+	if _, _, err := r.run(t, t.Context(), r.on(split)); err == nil || len(other.sites) > 0 {
+		t.Errorf("a run was served: %v", err)
+	}
+}
+
 // What a stranger sends on a connection ends that connection, and nothing else.
 func TestGarbage(t *testing.T) {
 	v := &Server{Log: func(string, ...any) {}}

@@ -56,6 +56,8 @@ type Server struct {
 	Driver driver.Options
 	Dial   Dial
 	Log    func(format string, args ...any)
+	// Own servers take transfers for their own sites, and run nothing for others.
+	Own bool
 
 	mu    sync.Mutex
 	sites map[string]*site // by session and number
@@ -90,7 +92,7 @@ func (v *Server) serve(conn net.Conn) {
 	var session string
 	rest, data := strings.CutPrefix(strings.TrimSpace(string(line)), dataLine)
 	if !data {
-		if rest == controlLine {
+		if rest == controlLine && !v.Own {
 			v.control(conn, in)
 		}
 		conn.Close()
