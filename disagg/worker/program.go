@@ -5,9 +5,10 @@
 // own on each GPU; what no step writes, such as weights, the requests of a GPU share.
 //
 //	NewProgram   which bytes move, and which steps and transfers wait for which (program.go, compile.go; these compute only)
-//	Site         the GPUs of one machine, driven by one process (site.go)
-//	link         carries bytes between two GPUs: by a copy, or over the network (link.go)
-//	Run          requests on sites (run.go)
+//	site         the GPUs of one machine, driven by one process (site.go), here or elsewhere (remote.go, server.go, tls.go)
+//	link         carries bytes between two GPUs: by a copy, or over the network (link.go), at a speed that is chosen (slow.go)
+//	Run          requests on sites (run.go), by one plan or two (switch.go, history.go)
+//	Data         what buffers contain, and requests bring (data.go)
 package worker
 
 import (

@@ -62,10 +62,8 @@ type runner struct {
 	all        []worker
 	gate       *gate
 	meter      *meter
-
-	compiling sync.Mutex // guards what follows
-	start     *position
-	moves     []*move
+	start      *position
+	moves      []*move // that the sites know, by their numbers
 }
 
 // worker is a site, here or elsewhere.
@@ -95,10 +93,7 @@ func Run(ctx context.Context, p *Program, placements [][]int, o Options) (*Resul
 		p.Add(gpu)
 	}
 	addresses := x.locate()
-	host, flags, err := x.compile()
-	if err != nil {
-		return nil, err
-	}
+	host, flags := x.compile()
 	defer func() {
 		for _, w := range x.all {
 			w.Close()
@@ -290,13 +285,15 @@ func (x *runner) request(ctx context.Context, r *Request, slot int, count *uint3
 		if x.o.Flat {
 			rank = 0
 		}
-		m, err := x.move(at, placement)
-		if err == nil {
-			*count++
-			end := x.meter.start(at.segment)
-			err = x.segment(ctx, r, at.segment, m.code, Post{Code: m.number, Slot: slot, Level: rank, Count: *count})
-			end()
+		*count++
+		m := x.move(at, placement)
+		q := Post{Code: m.number, Slot: slot, Level: rank, Count: *count}
+		if m.number < 0 {
+			q.Once = m.code
 		}
+		end := x.meter.start(at.segment)
+		err = x.segment(ctx, r, at.segment, m.code, q)
+		end()
 		x.gate.leave()
 		if err != nil {
 			return err

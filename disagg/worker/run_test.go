@@ -399,25 +399,52 @@ func TestFailures(t *testing.T) {
 }
 
 // Under a monitor that switches as often as it can, requests write the same; where they wait it leaves the plan for latency.
+// However often it switches, a site keeps the code of the two plans only.
 func TestMonitor(t *testing.T) {
-	r := layer(t, 2)
-	r.o.Requests = 8
-	r.o.Monitor = &monitor.Config{Window: 1e6, Beta: 1}
-	for i := range r.o.Requests {
-		r.o.Arrivals = append(r.o.Arrivals, time.Duration(i/4*100)*time.Millisecond)
-	}
-	other := map[string]int{"feed": 1, "down": 1}
-	_, kept, err := r.run(t, t.Context(), r.on(other), r.on(split))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range kept {
-		if !slices.Equal(kept[i], r.alone(t, i)) {
-			t.Errorf("request %d wrote other bytes", i)
+	var r *rig
+	for _, network := range []bool{false, true} {
+		r = layer(t, 2)
+		servers := []*Server{r.o.Server}
+		if network {
+			servers = append(servers, apart(t, r, nil))
 		}
-	}
-	if r.switches == 0 {
-		t.Error("the monitor never switched")
+		r.o.Requests = 8
+		r.o.Monitor = &monitor.Config{Window: 1e6, Beta: 1}
+		for i := range r.o.Requests {
+			r.o.Arrivals = append(r.o.Arrivals, time.Duration(i/4*100)*time.Millisecond)
+		}
+		var codes []int
+		input := r.o.Input
+		r.o.Input = func(request, step int) ([]byte, error) {
+			if request == r.o.Requests-1 {
+				for _, v := range servers {
+					v.mu.Lock()
+					for _, x := range v.sites {
+						x.mu.Lock()
+						codes = append(codes, len(x.codes))
+						x.mu.Unlock()
+					}
+					v.mu.Unlock()
+				}
+			}
+			return input(request, step)
+		}
+		other := map[string]int{"feed": 1, "down": 1}
+		_, kept, err := r.run(t, t.Context(), r.on(other), r.on(split))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range kept {
+			if !slices.Equal(kept[i], r.alone(t, i)) {
+				t.Errorf("request %d wrote other bytes", i)
+			}
+		}
+		if r.switches == 0 {
+			t.Error("the monitor never switched")
+		}
+		if len(codes) < 3 || slices.ContainsFunc(codes, func(n int) bool { return n != 2*3 }) {
+			t.Errorf("sites keep the code of %d segments; expected the three iterations of two plans", codes)
+		}
 	}
 	r.o.GPUs = append(r.o.GPUs, Where{})
 	if _, _, err := r.run(t, t.Context(), r.on(split)); err == nil {

@@ -312,8 +312,17 @@ func (x *site) own(s stream) int {
 
 // Define adds the code of a segment; Post names it by its number.
 func (x *site) Define(code *Code) error {
+	if err := x.checkCode(code); err != nil {
+		return err
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.codes = append(x.codes, code)
+	return nil
+}
+
+// checkCode reports what of the code of a segment cannot be.
+func (x *site) checkCode(code *Code) error {
 	for i := range code.Ops {
 		o := &code.Ops[i]
 		good := o.Kind <= Receive && o.GPU >= 0 && o.GPU < len(x.Sites) && o.From >= 0 && o.From < len(x.Sites) && o.Step >= 0 && o.Step < len(x.Steps)
@@ -325,7 +334,6 @@ func (x *site) Define(code *Code) error {
 			return fmt.Errorf("expected the code of a segment; found operation %d: %+v", i, *o)
 		}
 	}
-	x.codes = append(x.codes, code)
 	return nil
 }
 
@@ -345,6 +353,7 @@ func (x *site) hostBytes(o *Op) int64 {
 // Post is a segment of a request that is to run.
 type Post struct {
 	Code, Slot, Level int
+	Once              *Code          // its code, instead of one that was defined
 	Count             uint32         // how many segments the slot has run, with this one
 	Inputs            map[int][]byte // by step, what copies from the host bring
 }
@@ -356,12 +365,20 @@ type Ended struct {
 
 // Post runs a segment, and returns when it has ended at this site. Several may run at once, each in a slot of its own.
 func (x *site) Post(q Post) (Ended, error) {
+	code := q.Once
+	if code != nil {
+		if err := x.checkCode(code); err != nil {
+			return Ended{}, err
+		}
+	}
 	x.mu.Lock()
-	if len(x.links) == 0 || q.Code < 0 || q.Code >= len(x.codes) || q.Slot < 0 || q.Slot >= x.Slots || q.Level < 0 {
+	if code == nil && q.Code >= 0 && q.Code < len(x.codes) {
+		code = x.codes[q.Code]
+	}
+	if len(x.links) == 0 || code == nil || q.Slot < 0 || q.Slot >= x.Slots || q.Level < 0 {
 		x.mu.Unlock()
 		return Ended{}, fmt.Errorf("expected a segment of this run; found number %d in slot %d", q.Code, q.Slot)
 	}
-	code := x.codes[q.Code]
 	used := map[stream]bool{}
 	for i := range code.Ops {
 		o := &code.Ops[i]
