@@ -173,7 +173,8 @@ func (x *runner) open(ctx context.Context, addresses []string, host int64, flags
 func (x *runner) fill(ctx context.Context) error {
 	initial := x.p.initial()
 	for i, r := range x.p.Regions {
-		if !r.Shared && !initial[i] {
+		needed := slices.ContainsFunc(x.p.Need, func(need []bool) bool { return need[i] })
+		if !needed || !r.Shared && !initial[i] {
 			continue
 		}
 		data, err := x.o.Content(i)

@@ -245,10 +245,13 @@ func TestBuffersTouch(t *testing.T) {
 	}
 }
 
-// On one GPU nothing is transferred; replicas take turns.
+// On one GPU nothing is transferred; replicas take turns. What no node accesses is nowhere.
 func TestReplicas(t *testing.T) {
 	r := layer(t, 2)
+	used := r.replay.Buffers
+	r.replay.Buffers = append(slices.Clone(used), analyze.Content{Name: "unused", Range: analyze.Range{From: 1 << 40, To: 1 << 60}}) // more than there is
 	ran, kept, err := r.run(t, t.Context(), alone(0, len(r.replay.Steps)), alone(1, len(r.replay.Steps)))
+	r.replay.Buffers = used
 	if err != nil {
 		t.Fatal(err)
 	}
