@@ -108,6 +108,21 @@ func TestDisaggRun(t *testing.T) {
 	if got, err := os.ReadFile(filepath.Join(outputs, "result.1.2")); err != nil || strings.Trim(string(got), "\x00") != "" || len(got) != 4096 {
 		t.Errorf("output of %d bytes: %v", len(got), err)
 	}
+	// A node named as a path has files in the folder.
+	named := filepath.Join(t.TempDir(), "named.json")
+	for from, to := range map[string]string{runTrace: named, plan: named + ".plan"} {
+		text, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(to, bytes.ReplaceAll(text, []byte(`"result"`), []byte(`"../layer 0/result"`)), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	muster(0, append(text, "--trace", named, "--plan", named+".plan", "--outputs", outputs)...)
+	if _, err := os.Stat(filepath.Join(outputs, "..%2Flayer%200%2Fresult.0.2")); err != nil {
+		t.Error(err)
+	}
 	// A trace that leaves out what a kernel reads moves too little, and the comparison says so.
 	trace, err := os.ReadFile(runTrace)
 	if err != nil {

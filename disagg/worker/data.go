@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math"
 	"math/rand/v2"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,10 +26,10 @@ type Data struct {
 }
 
 // Name is the file of what a step copies from or to the host for a request: NODE.REQUEST, and NODE.REQUEST.ITERATION if the
-// node runs in several iterations.
+// node runs in several iterations. A slash in a name, of a layer for example, is no folder.
 func (d *Data) Name(request, step int) string {
 	s := &d.Replay.Steps[step]
-	name := fmt.Sprintf("%s.%d", s.Name, request)
+	name := fmt.Sprintf("%s.%d", url.PathEscape(s.Name), request)
 	if slices.ContainsFunc(d.Replay.Steps, func(o analyze.Step) bool { return o.Name == s.Name && o.Iteration != s.Iteration }) {
 		name += fmt.Sprintf(".%d", s.Iteration)
 	}
@@ -61,7 +62,7 @@ func (d *Data) Content(r Region) ([]byte, error) {
 			continue
 		}
 		part := all[b.From-r.From : b.To-r.From]
-		data, err := d.file(b.Name, uint64(len(part)))
+		data, err := d.file(url.PathEscape(b.Name), uint64(len(part)))
 		if err != nil {
 			return nil, err
 		}
