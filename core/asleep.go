@@ -31,8 +31,9 @@ type idleClass struct {
 	shape        *place.Shape
 	version      uint64 // of the cohort of its queue
 	simpleNeed
-	state classState
-	pools uint64
+	state    classState
+	possible bool // see class.possible
+	pools    uint64
 	unsearched
 }
 
@@ -58,7 +59,7 @@ func (ps *pass) sleep(c *class, until unsearched) {
 		return // there is more to it
 	}
 	ic.world, ic.epoch, ic.unsearched = ps.changes.world, c.epoch, until
-	ic.shape, ic.pools, ic.simpleNeed = c.shapes[0], c.pools, need
+	ic.shape, ic.possible, ic.pools, ic.simpleNeed = c.shapes[0], c.possible, c.pools, need
 	if until.uncovered {
 		ic.version, c.idleIn.cohort = c.uncovered.version, ps.entitlement.cohortAt(j.queue)
 	}
@@ -222,14 +223,16 @@ const mostShapes = 16
 // restate files an idle class for which no search is worth a try, and which lacks quota now in place of room, or the other way round,
 // by that, as a try would; false if only a try tells.
 func (ps *pass) restate(q *sight, c *idleClass, lacks bool) bool {
-	k := c.class
-	if ps.waiting.strict || k.due || k.moving > 0 || c.state != classStuck && c.state != classOverrun || ps.packs.any(k.head()) {
+	k := c.class // it is not in the processor's caches: as a rule nothing is read of it
+	someDue, someMove := len(ps.waiting.rounds.turns) > 0, ps.longTerm.ledger != nil
+	if ps.waiting.strict || someDue && k.due || someMove && k.moving > 0 || c.state != classStuck && c.state != classOverrun ||
+		ps.policy.Packing.On && ps.packs.any(k.head()) {
 		return false
 	}
 	state := classOverrun
 	if !lacks {
 		moves := ps.policy.Room.MaxMoves > 0
-		if !k.possible || moves && ps.planner.freeIn(c.pools) >= c.gpu {
+		if !c.possible || moves && ps.planner.freeIn(c.pools) >= c.gpu {
 			return false
 		}
 		state, c.free = classStuck, math.MaxInt64
