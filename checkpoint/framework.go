@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/muster-sched/muster/gpu"
@@ -20,8 +19,7 @@ type Framework struct {
 	Dir   string        // that the processes have as MUSTER_GPU_DIR
 	Lease time.Duration // after which a process that is not kept goes on by itself; 0: never
 
-	mu   sync.Mutex
-	held map[int]*gpu.Self
+	processes held[*gpu.Self]
 }
 
 // ErrNever is a process that says that it must not be paused.
@@ -39,20 +37,13 @@ func (f *Framework) Path() []Phase { return []Phase{Running, Gated, Saved} }
 
 // Close lets other commands lead the processes.
 func (f *Framework) Close() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, s := range f.held {
-		s.Close()
-	}
-	f.held = nil
+	f.processes.close()
 }
 
 // Phase observes a process: gpu.ErrNoPage if it is none that saves itself.
 func (f *Framework) Phase(pid int) (Phase, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s := f.held[pid]
-	if s == nil {
+	s, led := f.processes.get(pid)
+	if !led {
 		found, err := gpu.OpenSelf(f.Dir, pid)
 		if err != nil {
 			return "", err
@@ -79,24 +70,7 @@ func (f *Framework) Status(pid int) (Status, error) {
 }
 
 func (f *Framework) hold(pid int) (*gpu.Self, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if s := f.held[pid]; s != nil {
-		return s, nil
-	}
-	s, err := gpu.OpenSelf(f.Dir, pid)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.Lead(); err != nil {
-		s.Close()
-		return nil, err
-	}
-	if f.held == nil {
-		f.held = map[int]*gpu.Self{}
-	}
-	f.held[pid] = s
-	return s, nil
+	return f.processes.lead(pid, func() (*gpu.Self, error) { return gpu.OpenSelf(f.Dir, pid) }, (*gpu.Self).Lead)
 }
 
 // Step asks a process to be in a phase, and waits until it says that it is.

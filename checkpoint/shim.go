@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/muster-sched/muster/gpu"
@@ -16,18 +15,12 @@ type Shim struct {
 	Dir   string        // of the control pages
 	Lease time.Duration // after which a process goes on by itself, unless it is kept
 
-	mu    sync.Mutex
-	pages map[int]*gpu.Page // locked for this backend until Close
+	pages held[*gpu.Page]
 }
 
 // Close lets other commands change the processes.
 func (s *Shim) Close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range s.pages {
-		p.Close()
-	}
-	s.pages = nil
+	s.pages.close()
 }
 
 // Status is what is known about a process.
@@ -67,9 +60,7 @@ func phaseOf(p *gpu.Page) Phase {
 
 // observe gives the page that the backend holds, or opens one without a lock.
 func (s *Shim) observe(pid int) (*gpu.Page, func(), error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p := s.pages[pid]; p != nil {
+	if p, ok := s.pages.get(pid); ok {
 		if !p.Alive() {
 			return nil, nil, gpu.ErrGone
 		}
@@ -84,24 +75,7 @@ func (s *Shim) observe(pid int) (*gpu.Page, func(), error) {
 
 // hold gives the page, locked until Close.
 func (s *Shim) hold(pid int) (*gpu.Page, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p := s.pages[pid]; p != nil {
-		return p, nil
-	}
-	p, err := gpu.OpenPage(s.Dir, pid)
-	if err != nil {
-		return nil, err
-	}
-	if err := p.Lock(); err != nil {
-		p.Close()
-		return nil, err
-	}
-	if s.pages == nil {
-		s.pages = map[int]*gpu.Page{}
-	}
-	s.pages[pid] = p
-	return p, nil
+	return s.pages.lead(pid, func() (*gpu.Page, error) { return gpu.OpenPage(s.Dir, pid) }, (*gpu.Page).Lock)
 }
 
 // Path is that of processes with a gate.
@@ -193,20 +167,10 @@ func (s *Shim) HoldSaved(ctx context.Context, pid int) (*gpu.Page, error) {
 		err = fmt.Errorf("%w; found %s", ErrNotPaused, phase)
 	}
 	if err != nil {
-		s.release(pid)
+		s.pages.release(pid)
 		return nil, err
 	}
 	return p, s.Keep(pid)
-}
-
-// release ends hold.
-func (s *Shim) release(pid int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p := s.pages[pid]; p != nil {
-		p.Close()
-		delete(s.pages, pid)
-	}
 }
 
 // open opens the gate. While the memory is being copied that is not possible;

@@ -305,7 +305,7 @@ func (f *disaggRun) serve(c *cobra.Command, o *worker.Options) (end func(), err 
 	if err != nil {
 		return nil, err
 	}
-	o.Server = &worker.Server{Own: true, Driver: driver.Options{Program: workerProgram(), Driver: f.driver}, Dial: worker.Dialer(config), Log: func(string, ...any) {}}
+	o.Server = &worker.Server{Own: true, Driver: driver.Options{Program: gpuProgram("muster-gpu-worker", "MUSTER_GPU_WORKER"), Driver: f.driver}, Dial: worker.Dialer(config), Log: func(string, ...any) {}}
 	here := func(w worker.Where) bool { return w.Address == "" }
 	if !slices.ContainsFunc(o.GPUs, here) || !slices.ContainsFunc(o.GPUs, func(w worker.Where) bool { return !here(w) }) {
 		return func() {}, nil
@@ -417,16 +417,4 @@ func (r *disaggRan) write(w io.Writer) error {
 		fmt.Fprintf(w, "Memory is equal to that on the first GPU alone for %d of %d requests.\n", r.Equal, len(r.Requests))
 	}
 	return nil
-}
-
-// workerProgram is the path of muster-gpu-worker: MUSTER_GPU_WORKER, or where make gpu puts it beside muster.
-func workerProgram() string {
-	if path := os.Getenv("MUSTER_GPU_WORKER"); path != "" {
-		return path
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return "muster-gpu-worker"
-	}
-	return filepath.Join(filepath.Dir(self), "gpu", "muster-gpu-worker")
 }

@@ -77,7 +77,7 @@ It takes the program bin/gpu/muster-gpu-worker, which make gpu builds.`,
 			ctx, stop := interruptible(c)
 			defer stop()
 			s := &worker.Server{
-				Driver: driver.Options{Program: workerProgram(), Driver: path}, Dial: worker.Dialer(config),
+				Driver: driver.Options{Program: gpuProgram("muster-gpu-worker", "MUSTER_GPU_WORKER"), Driver: path}, Dial: worker.Dialer(config),
 				Log: func(format string, args ...any) { fmt.Fprintf(c.ErrOrStderr(), "muster: "+format+"\n", args...) },
 			}
 			fmt.Fprintf(c.OutOrStdout(), "worker listens on %s\n", l.Addr())

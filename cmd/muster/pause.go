@@ -176,7 +176,7 @@ func openBackend(c *cobra.Command, name, dir string, pids []int) (checkpoint.Loc
 	if !slices.Contains(checkpoint.Names, name) {
 		return nil, badUsage(c, "--backend: expected one of %s; found %q", strings.Join(checkpoint.Names, ", "), name)
 	}
-	calls := &gpu.Calls{Program: callProgram(), Driver: os.Getenv("MUSTER_GPU_DRIVER"), Dir: dir}
+	calls := &gpu.Calls{Program: gpuProgram("muster-gpu-call", "MUSTER_GPU_CALL"), Driver: os.Getenv("MUSTER_GPU_DRIVER"), Dir: dir}
 	backend, err := checkpoint.Choose(name, dir, pauseLease, calls, pids)
 	if err != nil {
 		return nil, pauseError(dir, err)
@@ -184,16 +184,16 @@ func openBackend(c *cobra.Command, name, dir string, pids []int) (checkpoint.Loc
 	return backend, nil
 }
 
-// callProgram is the path of muster-gpu-call: MUSTER_GPU_CALL, or where make gpu puts it beside muster.
-func callProgram() string {
-	if path := os.Getenv("MUSTER_GPU_CALL"); path != "" {
+// gpuProgram is the path of a C program that calls the driver: what the environment says, or where make gpu puts it beside muster.
+func gpuProgram(name, environment string) string {
+	if path := os.Getenv(environment); path != "" {
 		return path
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return "muster-gpu-call"
+		return name
 	}
-	return filepath.Join(filepath.Dir(self), "gpu", "muster-gpu-call")
+	return filepath.Join(filepath.Dir(self), "gpu", name)
 }
 
 // processes reads process IDs.
