@@ -183,7 +183,7 @@ func (l *jobLog) lastLines(c *cobra.Command) (*track.Tracker, error) {
 		return nil, err
 	}
 	defer in.Close()
-	return track.Read(in, nil)
+	return track.Read(in)
 }
 
 // followed returns where a job stands by readings.

@@ -62,8 +62,28 @@ func appendFigure(b []byte, v float64) []byte {
 			b = append(b[:n-2], b[n-1])
 		}
 		return b
+	case v != 0 && size < 1e9:
+		// What a log prints has few decimals. Numbers of at most 15 digits differ in floating point, so these are the digits.
+		if n := math.Round(v * 1e6); n/1e6 == v {
+			return appendMillionths(b, int64(n))
+		}
 	}
 	return strconv.AppendFloat(b, v, 'f', -1, 64)
+}
+
+// appendMillionths appends a number of millionths that is no whole number, without zeros at its end.
+func appendMillionths(b []byte, n int64) []byte {
+	if n < 0 {
+		b, n = append(b, '-'), -n
+	}
+	b = append(strconv.AppendInt(b, n/1e6, 10), '.')
+	from := len(b)
+	b = strconv.AppendInt(b, 1e6+n%1e6, 10)
+	b = append(b[:from], b[from+1:]...) // the 1 before the zeros
+	for b[len(b)-1] == '0' {
+		b = b[:len(b)-1]
+	}
+	return b
 }
 
 // quoted returns a text as a string in JSON.

@@ -43,7 +43,7 @@ func TestReadingsAsJSON(t *testing.T) {
 		case 2, 3, 4:
 			return float64(rng.IntN(1_000_000))
 		}
-		return float64(rng.IntN(1_000_000)-1000) / 1000
+		return float64(rng.IntN(1_000_000)-1000) / []float64{1000, 1e5, 1e6, 1e7}[rng.IntN(4)]
 	}
 	for _, stage := range []llm.Stage{"", llm.Embedded} {
 		const file = "a \"<b>\".log"

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
 	"sync"
@@ -41,7 +42,8 @@ func (s *Screen) Write(p []byte) (int, error) {
 	k := 0
 	for k < len(text) {
 		if c := text[k]; c >= ' ' && c < 0x7f || c == '\n' || c == '\t' {
-			k++
+			for k++; k+8 <= len(text) && plain(binary.LittleEndian.Uint64(text[k:])); k += 8 {
+			}
 			continue
 		}
 		if !utf8.FullRune(text[k:]) {
@@ -64,6 +66,12 @@ func (s *Screen) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	return len(p), nil
+}
+
+// plain reports whether each of eight bytes is of ASCII, and no control character.
+func plain(x uint64) bool {
+	const every, high = 0x0101010101010101, 0x8080808080808080
+	return (x|(x-every*' ')|(x+every))&high == 0 // below ' ' a byte borrows, 0x7f carries into its high bit; bytes beyond have it
 }
 
 // Flush writes the beginning of a character that was never ended.

@@ -16,6 +16,7 @@ func TestScreen(t *testing.T) {
 		"\U000e0041":                  `\udb40\udc41`,
 		"a\x9bb\xc2":                  "a\ufffdb\ufffd",
 	} {
+		text, want = "0123456789~"+text+"0123456789~", "0123456789~"+want+"0123456789~"
 		for cut := range len(text) + 1 {
 			var b strings.Builder
 			s := NewScreen(&b)

@@ -178,7 +178,7 @@ func (f *figures) reading(line string) (track.Reading, bool) {
 	}
 	x := track.Reading{
 		Line: f.Line, Step: pick(f.Step), TotalSteps: pick(f.TotalSteps), Epoch: pick(f.Epoch), Epochs: math.NaN(), StepTime: pick(f.StepTime, 1e3, 1e6),
-		Throughput: pick(f.Throughput), Loss: pick(f.Loss), Elapsed: math.NaN(), Left: math.NaN(), At: math.NaN(),
+		Throughput: pick(f.Throughput), Loss: pick(f.Loss), Elapsed: math.NaN(), At: math.NaN(),
 	}
 	x.HasLoss = !math.IsNaN(x.Loss)
 	if math.IsNaN(x.StepTime) && f.StepTime != nil && *f.StepTime > 0 { // a rate, whose inverse the model may have rounded

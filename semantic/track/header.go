@@ -35,9 +35,8 @@ func (h *header) read(line []byte) {
 		if bytes.ContainsAny(c, ":=,;()[]{}") {
 			return
 		}
-		for _, t := range tokens(columns[i], nil) {
-			counts = counts || t.meaning&(mStep|mEpoch|mLoss) != 0
-		}
+		_, m := tokens(columns[i], nil)
+		counts = counts || m&(mStep|mEpoch|mLoss) != 0
 	}
 	if !counts {
 		return
@@ -89,7 +88,7 @@ func (h *header) name(line []byte) []byte {
 			continue
 		}
 		name := h.names[i]
-		ts := tokens(v, nil)
+		ts, _ := tokens(v, nil)
 		switch {
 		case len(ts) == 1 && ts[0].kind == clock && h.means(name, mTime):
 			if inSteps {
@@ -110,7 +109,8 @@ func (h *header) name(line []byte) []byte {
 
 // means reports whether a word of the name means one of m.
 func (h *header) means(name []byte, m meaning) bool {
-	return slices.ContainsFunc(tokens(name, nil), func(t token) bool { return t.meaning&m != 0 })
+	_, all := tokens(name, nil)
+	return all&m != 0
 }
 
 // isCell reports whether the line is a row of two columns, a name and its value.

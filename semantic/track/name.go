@@ -36,7 +36,7 @@ type name struct {
 // itemOf returns what a word such as "toks" or "tps" counts, in the plural; empty if it does not say.
 func itemOf(text []byte) string {
 	if s, n := spell(text); n <= longest {
-		if e := words.find(s); e.meaning != 0 {
+		if e := words.find(s, s.hash()); e.meaning != 0 {
 			return e.item
 		}
 	}
@@ -69,11 +69,11 @@ func countedBy(text []byte) string {
 	}
 }
 
-// unitAt reads the unit that begins at token i.
-func (r *reader) unitAt(i int) unit {
-	u := unit{scale: 1, to: i - 1}
+// unitAt reads the unit that begins at token i into u.
+func (r *reader) unitAt(i int, u *unit) {
+	*u = unit{scale: 1, to: i - 1}
 	if i >= len(r.tokens) {
-		return u
+		return
 	}
 	t := &r.tokens[i]
 	if t.kind == other && t.joined {
@@ -83,10 +83,10 @@ func (r *reader) unitAt(i int) unit {
 		case t.char == '/' && i+1 < len(r.tokens) && r.tokens[i+1].joined && r.tokens[i+1].meaning&mSecond != 0: // 2659.02/s
 			u.num, u.den, u.to = mItem, mSecond, i+1
 		}
-		return u
+		return
 	}
 	if t.kind != word || t.wide {
-		return u
+		return
 	}
 	if t.joined && t.meaning == 0 { // 27.6K tok/s, 12.8G
 		switch string(r.text(i)) {
@@ -97,41 +97,41 @@ func (r *reader) unitAt(i int) unit {
 		case "G", "GB", "GiB", "MB", "MiB", "KB", "KiB":
 			u.size = true
 		default:
-			return u
+			return
 		}
 		u.to = i
 		if u.scale == 1 || i+1 >= len(r.tokens) || r.tokens[i+1].kind != word {
-			return u
+			return
 		}
 		i++
 		t = &r.tokens[i]
 	}
 	if !t.joined && i+2 < len(r.tokens) && r.tokens[i+1].is('_') && r.tokens[i+1].joined && r.tokens[i+2].joined {
-		return u // the first word of the next name: 15.3 token_entropy: 1.02
+		return // the first word of the next name: 15.3 token_entropy: 1.02
 	}
 	const units = mSecond | mMilli | mMicro | mItem | mStep | mBatch | mFlop | mEpoch
 	if t.meaning == 0 && i+2 < len(r.tokens) && r.tokens[i+1].is('/') && r.tokens[i+1].joined && r.tokens[i+2].meaning&mSecond != 0 {
 		if last := r.line[t.to-1]; last != 'B' && last != 'b' { // 31.5 utts/s, but not 1.2 GB/s
-			return unit{num: mItem, den: mSecond, scale: u.scale, item: itemOf(r.text(i)), to: i + 2}
+			*u = unit{num: mItem, den: mSecond, scale: u.scale, item: itemOf(r.text(i)), to: i + 2}
+			return
 		}
 	}
 	if t.meaning&units == 0 {
-		return u
+		return
 	}
 	u.item = itemOf(r.text(i))
 	under := i + 2
 	if i+2 < len(r.tokens) && (r.tokens[i+1].is('/') && r.tokens[i+1].joined || r.tokens[i+1].meaning&mPer != 0) && r.tokens[i+2].meaning&units != 0 {
 		if !t.joined && r.names(under+1) && !(under+2 < len(r.tokens) && r.tokens[under+2].kind == word) { // 16532.1 words/s : norm 1.2
-			return u
+			return
 		}
 		u.num, u.den, u.to = t.meaning&units, r.tokens[under].meaning&units, under
-		return u
+		return
 	}
 	// A word behind a space may be the name of the next number.
 	if t.joined || i+1 >= len(r.tokens) || r.tokens[i+1].kind == other && !r.names(i+1) {
 		u.num, u.to = t.meaning&units, i
 	}
-	return u
 }
 
 // names reports whether token i says that what is before it is a name.
@@ -139,9 +139,9 @@ func (r *reader) names(i int) bool {
 	return i < len(r.tokens) && (r.tokens[i].is(':') || r.tokens[i].is('='))
 }
 
-// name reads what stands before the number at token i.
-func (r *reader) name(i int) name {
-	k := name{hash: 14695981039346656037}
+// name reads what stands before the number at token i into k.
+func (r *reader) name(i int, k *name) {
+	*k = name{hash: 14695981039346656037}
 	j := i - 1
 skip:
 	for ; j > r.stop; j-- {
@@ -159,16 +159,16 @@ skip:
 		case t.char == ')' && k.group.to == 0:
 			from := r.open(j)
 			if from < 0 {
-				return k
+				return
 			}
 			for _, t := range r.tokens[from+1 : j] {
 				r.head |= t.meaning & mOther // Epoch(val)
 			}
-			k.group = r.groupAt(from + 1)
+			r.groupAt(from+1, &k.group)
 			k.group.to = j
 			j = from
 		default:
-			return k
+			return
 		}
 	}
 	first := j
@@ -217,9 +217,8 @@ skip:
 		k.all |= mTime
 	}
 	if k.words == 1 && k.all == 0 && string(r.text(first)) == "value" {
-		return r.nameOfKey(first, k)
+		r.nameOfKey(first, k)
 	}
-	return k
 }
 
 // counted returns the token of the word for a step or an epoch that the word at token j is the number of, or -1.
@@ -234,16 +233,15 @@ func (r *reader) counted(j int) int {
 }
 
 // nameOfKey reads the name of a value that JSON has as {"key": "eval_loss", "value": 1.5}.
-func (r *reader) nameOfKey(i int, k name) name {
+func (r *reader) nameOfKey(i int, k *name) {
 	for j := i - 2; j > r.stop && j > i-16; j-- {
 		if string(r.text(j)) == "key" && r.tokens[j].kind == word {
 			if comma := slices.IndexFunc(r.tokens[j:i], func(t token) bool { return t.is(',') }); comma > 0 {
-				return r.name(j + comma)
+				r.name(j+comma, k)
 			}
-			return k
+			return
 		}
 	}
-	return k
 }
 
 // open returns the token of the parenthesis that the one at token j closes, or -1.
@@ -257,9 +255,10 @@ func (r *reader) open(j int) int {
 }
 
 // groupAt reads a unit in parentheses, "(ms)", and "(100 iters)".
-func (r *reader) groupAt(i int) unit {
+func (r *reader) groupAt(i int, u *unit) {
 	if t := &r.tokens[i]; t.kind == number && i+1 < len(r.tokens) && r.tokens[i+1].meaning&(mStep|mBatch) != 0 {
-		return unit{scale: 1, per: t.value}
+		*u = unit{scale: 1, per: t.value}
+		return
 	}
-	return r.unitAt(i)
+	r.unitAt(i, u)
 }

@@ -182,14 +182,14 @@ func (r *reader) throughput(k *name, u *unit, v float64) {
 	}
 }
 
-// conclude puts together what was found.
-func (r *reader) conclude() (Reading, bool) {
+// conclude puts together in x what was found, and returns whether it says anything.
+func (r *reader) conclude(x *Reading) bool {
 	r.table()
 	if r.pace.value < r.part { // ESPnet's iter_time is what the loader takes
 		r.pace = r.trained
 	}
-	x := Reading{Step: math.NaN(), TotalSteps: math.NaN(), Epoch: math.NaN(), Epochs: math.NaN(), StepTime: math.NaN(), EpochTime: math.NaN(), Throughput: math.NaN(), Loss: math.NaN(),
-		Elapsed: r.elapsed, Left: r.left, At: r.at, Unit: r.unit}
+	*x = Reading{Step: math.NaN(), TotalSteps: math.NaN(), Epoch: math.NaN(), Epochs: math.NaN(), StepTime: math.NaN(), EpochTime: math.NaN(), Throughput: math.NaN(), Loss: math.NaN(),
+		Elapsed: r.elapsed, At: r.at, Unit: r.unit}
 	if r.step.rank > 0 {
 		if x.Step, x.TotalSteps = r.step.value, r.step.total; r.total > x.Step && math.IsNaN(x.TotalSteps) {
 			x.TotalSteps = r.total
@@ -216,7 +216,7 @@ func (r *reader) conclude() (Reading, bool) {
 	counted := r.step.rank > 0 || r.epoch.rank > 0
 	of := r.step.rank == 1 && (r.step.total > 0 && r.beside || r.cell) // step 150/100000; acc: 25.5
 	if !(of || counted && (x.HasLoss || timed || !math.IsNaN(x.Elapsed)) || timed && x.HasLoss || r.loss.rank == 1 || r.trains || r.pace.rank == 1 || r.rate.rank > 0 && r.rate.rank < 4) {
-		return x, false
+		return false
 	}
 	x.series = r.source
 	for _, c := range []choice{r.step, r.epoch, r.pace, r.epochPace, r.rate, r.loss} {
@@ -225,7 +225,7 @@ func (r *reader) conclude() (Reading, bool) {
 			x.series = (x.series ^ math.Float64bits(c.total)) * 1099511628211
 		}
 	}
-	return x, true
+	return true
 }
 
 // table reads the columns of YOLO: the epoch, the memory, the losses, the number of labels, the size of an image. If one is the sum of all

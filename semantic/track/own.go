@@ -220,20 +220,9 @@ func own(series [][]*Reading) {
 // Own returns the readings of the job whose log it is, in order, and of several figures that the log calls by one name the one that the most telling lines have. All are
 // the readings of the log in order; Own changes them, and returns a part of all.
 func Own(all []*Reading) []*Reading {
-	at := map[uint64]int{}
-	var series [][]*Reading
-	last := -1 // the series of the reading before
+	series := bySeries(all)
 	for _, x := range all {
 		x.own = false
-		if last < 0 || series[last][0].series != x.series {
-			var ok bool
-			if last, ok = at[x.series]; !ok {
-				last = len(series)
-				at[x.series] = last
-				series = append(series, nil)
-			}
-		}
-		series[last] = append(series[last], x)
 	}
 	own(series)
 	inEpochs(series)
@@ -250,6 +239,32 @@ func Own(all []*Reading) []*Reading {
 		}
 	}
 	return slices.DeleteFunc(all, func(x *Reading) bool { return !x.own })
+}
+
+// bySeries returns the readings of each series, in order.
+func bySeries(all []*Reading) [][]*Reading {
+	at := map[uint64]int32{}
+	of, counts := make([]int32, len(all)), []int{}
+	for i, x := range all {
+		if i > 0 && x.series == all[i-1].series {
+			of[i] = of[i-1]
+		} else if n, ok := at[x.series]; ok {
+			of[i] = n
+		} else {
+			of[i] = int32(len(counts))
+			at[x.series] = of[i]
+			counts = append(counts, 0)
+		}
+		counts[of[i]]++
+	}
+	series := make([][]*Reading, len(counts))
+	for i, n := range counts {
+		series[i] = make([]*Reading, 0, n)
+	}
+	for i, x := range all {
+		series[of[i]] = append(series[of[i]], x)
+	}
+	return series
 }
 
 // speaker returns a reading of the series to believe about a figure, where the log has several of them under different names that are more than a tenth apart: of the names of

@@ -68,9 +68,10 @@ func TestNoChain(t *testing.T) {
 		n, distinct := 8+rng.IntN(400), 5+rng.IntN(300)
 		var readings []Reading
 		for i := range n {
-			x, _ := new(reader).read(fmt.Appendf(nil, "step %d loss 3.5 time per step 9.0s", 10*rng.IntN(distinct)))
+			x := new(Reading)
+			new(reader).read(fmt.Appendf(nil, "step %d loss 3.5 time per step 9.0s", 10*rng.IntN(distinct)), x)
 			x.Line = int64(i)
-			readings = append(readings, x)
+			readings = append(readings, *x)
 		}
 		if o, _ := orderOf(pointers(readings)); o == mixed && chain(pointers(readings)) != nil {
 			found++

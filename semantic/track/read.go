@@ -21,9 +21,8 @@ type Reading struct {
 	Unit       string
 	Loss       float64
 	HasLoss    bool
-	own        bool // of the job whose log it is: see Own
-	// Elapsed is since the begin of the bar that the line is, and Left what the line expects to be left; in seconds.
-	Elapsed, Left float64
+	own        bool    // of the job whose log it is: see Own
+	Elapsed    float64 // seconds since the begin of the bar that the line is
 	// At is the moment that the line begins with, in seconds from any moment: only differences mean something.
 	At float64
 
@@ -32,8 +31,15 @@ type Reading struct {
 	timeName, rateName uint64 // what it calls StepTime and Throughput
 }
 
-// reader reads lines. It keeps the memory of the last one.
+// reader reads lines. Of one it keeps for the next what the lines of a log share.
 type reader struct {
+	figures
+	header header // the names of the columns, if the lines are a table
+	day    day
+}
+
+// figures are what was found in a line.
+type figures struct {
 	line   []byte
 	tokens []token
 	stop   int // names begin behind this token: what is before is the unit of another number
@@ -43,7 +49,7 @@ type reader struct {
 	step, epoch, pace, rate, loss choice
 	epochPace                     choice
 	unit                          string
-	elapsed, left, at             float64
+	elapsed, at                   float64
 	columns                       []float64 // the numbers without a name behind the first pair: a table
 	sized                         bool      // the first of them is a size
 	pairs                         int       // how many n of N the line has
@@ -54,37 +60,34 @@ type reader struct {
 	trains                        bool      // a loss is named as one of training
 	total                         float64   // the number of steps in all, where it has a name of its own
 	trained                       choice    // a time of training, of which the line does not say whether it is a step's
-
-	header header // the names of the columns, if the lines are a table
-	day    day
 }
 
-// read returns what a line says of the progress of training, and whether it says anything.
-func (r *reader) read(line []byte) (Reading, bool) {
+// read reads what a line says of the progress of training into x, and returns whether it says anything.
+func (r *reader) read(line []byte, x *Reading) bool {
 	if !slices.ContainsFunc(line, digit) {
 		r.header.read(line)
-		return Reading{}, false
+		return false
 	}
 	line = r.header.name(line)
-	r.tokens = tokens(line, r.tokens[:0])
-	if !slices.ContainsFunc(r.tokens, func(t token) bool { return t.kind == number || t.kind == clock || t.meaning&mValue != 0 }) {
+	var all meaning
+	r.tokens, all = tokens(line, r.tokens[:0])
+	if all&mValue == 0 && !slices.ContainsFunc(r.tokens, func(t token) bool { return t.kind == number || t.kind == clock }) {
 		r.header.read(line)
-		return Reading{}, false
+		return false
 	}
-	if silent(line, r.tokens) {
-		return Reading{}, false
-	}
-	return r.figures(line)
+	return !silent(line, r.tokens, all) && r.find(line) && r.conclude(x)
 }
 
 // silent reports whether no line of these tokens says anything of progress: there is no word for a step, a loss, a time or what is processed, no time of a
-// bar, and no unit of size, as tables have. Most lines of most logs are so.
-func silent(line []byte, tokens []token) bool {
-	const telling = mStep | mBatch | mLoss | mError | mTime | mCost | mSecond | mMilli | mMicro | mItem | mRate | mFlop
+// bar, and no unit of size, as tables have. Most lines of most logs are so. all is what their words may mean.
+func silent(line []byte, tokens []token, all meaning) bool {
+	if all&(mStep|mBatch|mLoss|mError|mTime|mCost|mSecond|mMilli|mMicro|mItem|mRate|mFlop) != 0 {
+		return false
+	}
 	for i := range tokens {
 		t := &tokens[i]
 		switch {
-		case t.meaning&telling != 0, t.is('<'):
+		case t.is('<'):
 			return false
 		case t.kind == word && t.joined:
 			switch line[t.from] {
@@ -96,15 +99,15 @@ func silent(line []byte, tokens []token) bool {
 	return true
 }
 
-// figures reads the tokens of a line.
-func (r *reader) figures(line []byte) (Reading, bool) {
-	*r = reader{line: line, tokens: r.tokens, columns: r.columns[:0], stop: -1, inHead: true, elapsed: math.NaN(), left: math.NaN(), at: math.NaN(), header: r.header, day: r.day}
+// find finds the figures of a line in its tokens, and returns whether the line may be of the progress of training.
+func (r *reader) find(line []byte) bool {
+	r.figures = figures{line: line, tokens: r.tokens, columns: r.columns[:0], stop: -1, inHead: true, elapsed: math.NaN(), at: math.NaN()}
 	r.cell = r.isCell()
 	for i := 0; i < len(r.tokens); i++ {
 		switch t := &r.tokens[i]; t.kind {
 		case word:
 			if t.meaning&mLast != 0 && !r.ofPart(i) {
-				return Reading{}, false
+				return false
 			}
 			if r.inHead {
 				r.head |= t.meaning
@@ -121,7 +124,9 @@ func (r *reader) figures(line []byte) (Reading, bool) {
 		case date, clock:
 			i = r.moment(i)
 		case span: // Batch [20-40], 101-200batch
-			of := r.name(i).last
+			var k name
+			r.name(i, &k)
+			of := k.last
 			if i+1 < len(r.tokens) && r.tokens[i+1].joined {
 				of |= r.tokens[i+1].meaning
 			}
@@ -130,10 +135,7 @@ func (r *reader) figures(line []byte) (Reading, bool) {
 			}
 		}
 	}
-	if r.head&mOther != 0 && r.head&mTrain == 0 {
-		return Reading{}, false
-	}
-	return r.conclude()
+	return r.head&mOther == 0 || r.head&mTrain != 0
 }
 
 // ofPart reports whether the word at token i is the last of a name that says of what part of the job it is: interval_runtime, not train_runtime.
@@ -145,7 +147,7 @@ func (r *reader) ofPart(i int) bool {
 func (r *reader) moment(i int) int {
 	t := &r.tokens[i]
 	if t.kind == clock && i+2 < len(r.tokens) && r.tokens[i+1].is('<') && r.tokens[i+2].kind == clock {
-		r.elapsed, r.left = t.value, r.tokens[i+2].value
+		r.elapsed = t.value
 		return i + 2
 	}
 	day := 0.0
@@ -195,7 +197,8 @@ func (r *reader) number(i int) int {
 	}
 	end := r.scaled(slash + 1)
 	n, of := r.times(i), r.times(slash+1)
-	if u := r.unitAt(end + 1); u.num&mItem != 0 && u.den&mSecond != 0 { // of the source and of the target: 25123/24231 tok/s
+	var u unit
+	if r.unitAt(end+1, &u); u.num&mItem != 0 && u.den&mSecond != 0 { // of the source and of the target: 25123/24231 tok/s
 		i = r.figure(end, n)
 		return i
 	}
@@ -255,7 +258,8 @@ func whole(v float64) bool { return v >= 0 && v == math.Trunc(v) && v < 1e15 }
 
 // pair reads n of N, whose first token is i and whose last is end.
 func (r *reader) pair(i int, n, of float64, end int) {
-	k := r.name(i)
+	var k name
+	r.name(i, &k)
 	named := k.all &^ (mTrain | mItem | mOther)
 	switch {
 	case n > of, k.all&mOther != 0 && k.all&mTrain == 0, k.last&(mNot|mPart|mTime|mLoss) != 0:
@@ -303,8 +307,10 @@ func (r *reader) inBar(i, end int) bool {
 
 // figure reads the number at token i with its name and its unit, and returns the last token of it.
 func (r *reader) figure(i int, v float64) int {
-	k := r.name(i)
-	u := r.unitAt(i + 1)
+	var k name
+	var u unit
+	r.name(i, &k)
+	r.unitAt(i+1, &u)
 	end := max(i, u.to)
 	if u.num&mStep != 0 && u.den == 0 && i > 0 && r.tokens[i-1].is('(') {
 		return end // (100 iters) is a part of the name of the next number

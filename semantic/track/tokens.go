@@ -37,29 +37,70 @@ type token struct {
 // is reports whether a token is the character c.
 func (t *token) is(c byte) bool { return t.kind == other && t.char == c }
 
-// tokens splits a line into its tokens, appended to out.
-func tokens(line []byte, out []token) []token {
+// class is what a token that begins with a character may be.
+type class uint8
+
+const (
+	anything class = iota
+	blank
+	ofLetters
+	ofDigits
+	sign   // of a number, or a point before its digits
+	beyond // a part of a character beyond ASCII
+)
+
+// classes has the class of each byte.
+var classes = func() (all [256]class) {
+	for i := range all {
+		switch c := byte(i); {
+		case c == ' ', c == '\t':
+			all[i] = blank
+		case letter(c):
+			all[i] = ofLetters
+		case digit(c):
+			all[i] = ofDigits
+		case c == '-', c == '+', c == '.':
+			all[i] = sign
+		case c >= 0x80:
+			all[i] = beyond
+		}
+	}
+	return all
+}()
+
+// tokens splits a line into its tokens, appended to out, and returns what all words of it may mean.
+func tokens(line []byte, out []token) ([]token, meaning) {
+	all := meaning(0)
 	for i := 0; i < len(line); {
 		begin := i
-		for i < len(line) && (line[i] == ' ' || line[i] == '\t') {
-			i++
+		for classes[line[i]] == blank {
+			if i++; i == len(line) {
+				return out, all
+			}
 		}
-		if i == len(line) {
-			break
-		}
-		t := token{from: int32(i), joined: i == begin && len(out) > 0, wide: i-begin > 1}
-		switch c := line[i]; {
-		case letter(c):
+		joined := i == begin && len(out) > 0
+		out = append(out, token{from: int32(i), joined: joined, wide: i-begin > 1})
+		t := &out[len(out)-1]
+		switch c := line[i]; classes[c] {
+		case ofLetters:
 			s, n := spell(line[i:])
 			if t.hash = s.hash(); n <= longest {
-				t.meaning = words.find(s).meaning
+				t.meaning = words.find(s, t.hash).meaning
+				all |= t.meaning
 			} else {
 				t.hash = hashed(t.hash, line[i+longest:i+n])
 			}
 			i += n
-		case digit(c), (c == '-' || c == '+' || c == '.') && i+1 < len(line) && numeric(line[i+1:], c) && !(t.joined && glued(out, line[i-1])):
-			t, i = quantity(line, i, t)
-		case c >= 0x80: // the cells of a bar are many of these
+		case ofDigits:
+			i = quantity(line, i, t)
+		case sign:
+			if i+1 < len(line) && numeric(line[i+1:], c) && !(joined && glued(line[i-1])) {
+				i = quantity(line, i, t)
+				break
+			}
+			t.kind, t.char = other, c
+			i++
+		case beyond: // the cells of a bar are many of these
 			for t.kind, t.char = other, bar; i < len(line) && line[i] >= 0x80; i++ {
 			}
 		default:
@@ -67,9 +108,8 @@ func tokens(line []byte, out []token) []token {
 			i++
 		}
 		t.to = int32(i)
-		out = append(out, t)
 	}
-	return out
+	return out, all
 }
 
 func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
@@ -80,17 +120,18 @@ func numeric(text []byte, before byte) bool {
 	return digit(text[0]) || before != '.' && text[0] == '.' && len(text) > 1 && digit(text[1])
 }
 
-// glued reports whether a sign or a point behind the last token belongs to it: the "-" of 2026-03 is no sign.
-func glued(out []token, before byte) bool {
-	return len(out) > 0 && (letter(before) || digit(before) || before == '_' || before == ')' || before == '.')
+// glued reports whether a sign or a point behind a character belongs to the token of that: the "-" of 2026-03 is no sign.
+func glued(before byte) bool {
+	return letter(before) || digit(before) || before == '_' || before == ')' || before == '.'
 }
 
-// quantity reads a number, a clock, a date, or a name that has digits in it, at line[i].
-func quantity(line []byte, i int, t token) (token, int) {
+// quantity reads a number, a clock, a date, or a name that has digits in it, at line[i], and returns where it ends.
+func quantity(line []byte, i int, t *token) int {
 	joined := t.joined && i > 0 && (letter(line[i-1]) || line[i-1] == '_' && i > 1 && letter(line[i-2])) // to a word
-	if v, end := decimal(line, i); end > 0 && !joined {
-		t.kind, t.value = number, v
-		return t, end
+	if !joined {
+		if end := t.decimal(line, i); end > 0 {
+			return end
+		}
 	}
 	end := i
 	if !digit(line[end]) && line[end] != '.' {
@@ -142,36 +183,112 @@ scan:
 		}
 		t.value = v
 	}
-	return t, end
+	return end
 }
 
-// powers are exact in floating point, as are whole numbers below 2^53: so is the quotient, rounded once.
-var powers = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15}
+// powers are exact in floating point, as are whole numbers below 2^53: so are their product and their quotient, rounded once.
+var powers = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22}
 
-// decimal reads most of the numbers there are: digits, and digits behind a point. It returns 0 for the end of others, such as dates.
-func decimal(line []byte, i int) (v float64, end int) {
-	n, whole, from := uint64(0), -1, i
+// mostDigits is how many digits are below 2^53 for certain.
+const mostDigits = 15
+
+// decimal reads most of the quantities that there are: digits, digits behind a point, a small exponent; and clocks of whole seconds. It returns 0 for
+// others, such as dates.
+func (t *token) decimal(line []byte, i int) (end int) {
+	n, point, from := uint64(0), 0, i // point: the digits before it, if there is one
 	for ; i < len(line); i++ {
-		switch c := line[i]; {
-		case digit(c):
-			n = n*10 + uint64(c-'0')
+		c := line[i]
+		if c -= '0'; c <= 9 {
+			n = n*10 + uint64(c)
 			continue
-		case c == '.' && whole < 0 && i > from && i+1 < len(line) && digit(line[i+1]):
-			whole = i - from
-			continue
-		case c == '.' || c == ':' || c == '-' || c == ',' || c|0x20 == 'e':
-			return 0, 0
 		}
-		break
+		if line[i] != '.' || point > 0 || i == from || i+1 == len(line) || !digit(line[i+1]) {
+			break
+		}
+		point = i - from
 	}
-	switch digits := i - from; {
-	case digits == 0 || digits > len(powers)-1:
-		return 0, 0
-	case whole < 0:
-		return float64(n), i
+	digits, exponent := i-from, 0
+	if point > 0 {
+		digits--
+		exponent = point - digits
+	}
+	if digits == 0 || digits > mostDigits {
+		return 0
+	}
+	if i < len(line) {
+		switch c := line[i]; c {
+		case '.':
+			return 0
+		case ',':
+			if point == 0 && i+1 < len(line) && digit(line[i+1]) { // 6,472
+				return 0
+			}
+		case '-':
+			if point == 0 && i+1 < len(line) && digit(line[i+1]) { // 2026-03-01
+				return 0
+			}
+		case ':':
+			if i+2 < len(line) && digit(line[i+1]) && digit(line[i+2]) {
+				if point > 0 {
+					return 0
+				}
+				return t.clock(line, i, n)
+			}
+		case 'e', 'E':
+			power := 0
+			if power, i = shortExponent(line, i+1); i == 0 {
+				return 0
+			}
+			exponent += power
+		}
+	}
+	switch t.kind = number; {
+	case exponent == 0:
+		t.value = float64(n)
+	case -exponent >= len(powers) || exponent >= len(powers):
+		t.kind = word
+		return 0
+	case exponent < 0:
+		t.value = float64(n) / powers[-exponent]
 	default:
-		return float64(n) / powers[digits-whole-1], i
+		t.value = float64(n) * powers[exponent]
 	}
+	return i
+}
+
+// shortExponent reads what is behind an e, of one or two digits with nothing that may belong to it behind them, and returns where it ends; 0 if it is something else.
+func shortExponent(line []byte, i int) (power, end int) {
+	negative := i < len(line) && line[i] == '-'
+	if negative || i < len(line) && line[i] == '+' {
+		i++
+	}
+	from := i
+	for ; i < len(line) && digit(line[i]); i++ {
+		power = min(power*10+int(line[i]-'0'), 1000)
+	}
+	if i == from || i < len(line) && (letter(line[i]) || classes[line[i]] == sign || line[i] == ':' || line[i] == ',' && i+1 < len(line) && digit(line[i+1])) {
+		return 0, 0
+	}
+	if negative {
+		power = -power
+	}
+	return power, i
+}
+
+// clock reads the rest of a clock, from the colon at line[i], behind a number n.
+func (t *token) clock(line []byte, i int, n uint64) (end int) {
+	for parts := 0; i+2 < len(line) && line[i] == ':' && digit(line[i+1]) && digit(line[i+2]); parts++ {
+		if parts == 2 {
+			return 0
+		}
+		n = n*60 + uint64(line[i+1]-'0')*10 + uint64(line[i+2]-'0')
+		i += 3
+	}
+	if i < len(line) && (digit(line[i]) || line[i] == '.' || line[i] == ':' || line[i] == '-' || line[i]|0x20 == 'e') {
+		return 0
+	}
+	t.kind, t.value = clock, float64(n)
+	return i
 }
 
 // rises reports whether the second of two numbers with a dash between them is the larger one.

@@ -42,15 +42,23 @@ type series struct {
 
 // Line reads the next line of the log, and returns what it says, if anything.
 func (t *Tracker) Line(line []byte) (Reading, bool) {
-	t.lines++
-	x, ok := t.r.read(line)
-	if !ok {
-		return x, false
+	var x Reading
+	if !t.read(line, &x) {
+		return Reading{}, false
 	}
-	x.Line = t.lines - 1
-	t.inEpochs(&x)
 	t.add(x)
 	return x, true
+}
+
+// read reads the next line into x, and returns whether it says anything.
+func (t *Tracker) read(line []byte, x *Reading) bool {
+	t.lines++
+	if !t.r.read(line, x) {
+		return false
+	}
+	x.Line = t.lines - 1
+	t.inEpochs(x)
+	return true
 }
 
 // inEpochs takes the time of an epoch for that of a step as long as the log has said nothing about steps.
@@ -223,30 +231,43 @@ func between(readings []*Reading, at func(*Reading) float64) float64 {
 	return median(vs)
 }
 
-// Read follows the whole log, and calls each, if it is not nil, with every reading.
-func Read(r io.Reader, each func(Reading)) (*Tracker, error) {
+// Read follows the whole log.
+func Read(r io.Reader) (*Tracker, error) {
 	t := new(Tracker)
 	s := logtext.NewScanner(r)
 	for s.Scan() {
-		if x, ok := t.Line(s.Line()); ok && each != nil {
-			each(x)
-		}
+		t.Line(s.Line())
 	}
 	return t, s.Err()
 }
 
 // ReadAll reads the whole log, and returns the readings of the job whose log it is, as [Own] does.
 func ReadAll(r io.Reader) ([]*Reading, error) {
-	var all []*Reading
-	var block []Reading // a long log has millions: they stay where they are
-	_, err := Read(r, func(x Reading) {
-		if len(block) == cap(block) {
-			block = make([]Reading, 0, min(1024, max(16, len(all))))
+	var t Tracker
+	var blocks [][]Reading // a long log has millions: they stay where they are
+	var block []Reading    // the last one
+	count := 0
+	s := logtext.NewScanner(r)
+	for s.Scan() {
+		n := len(block)
+		if n == cap(block) {
+			block, n = make([]Reading, 0, min(1024, max(16, count))), 0
+			blocks = append(blocks, block)
 		}
-		block = append(block, x)
-		all = append(all, &block[len(block)-1])
-	})
-	return Own(all), err
+		if block = block[:n+1]; t.read(s.Line(), &block[n]) {
+			blocks[len(blocks)-1] = block
+			count++
+		} else {
+			block = block[:n]
+		}
+	}
+	all := make([]*Reading, 0, count)
+	for _, block := range blocks {
+		for i := range block {
+			all = append(all, &block[i])
+		}
+	}
+	return Own(all), s.Err()
 }
 
 // short is the size of a log that is read from its begin, where the names of a table's columns are.
@@ -256,12 +277,13 @@ const short = 1 << 20
 // most bound bytes. A short log is read whole.
 func Tail(r io.ReaderAt, size, bound int64) (*Tracker, error) {
 	if bound = min(bound, size); bound == size && size <= short {
-		return Read(io.NewSectionReader(r, 0, size), nil)
+		return Read(io.NewSectionReader(r, 0, size))
 	}
 	from := new(reader)
 	var found []Reading
 	err := logtext.Backward(io.NewSectionReader(r, size-bound, bound), bound, func(line []byte) bool {
-		if x, ok := from.read(line); ok {
+		var x Reading
+		if from.read(line, &x) {
 			found = append(found, x)
 		}
 		return len(found) < recent

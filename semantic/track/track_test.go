@@ -47,7 +47,8 @@ func TestLines(t *testing.T) {
 			continue
 		}
 		got := " nothing"
-		if x, ok := r.read([]byte(line)); ok {
+		var x Reading
+		if r.read([]byte(line), &x) {
 			got = x.say()
 		}
 		if got != want {
@@ -56,7 +57,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// What silent says of a line is what figures finds: nothing.
+// What silent says of a line is what find finds: nothing.
 func TestSilent(t *testing.T) {
 	text, err := os.ReadFile("testdata/lines.txt")
 	if err != nil {
@@ -71,9 +72,11 @@ func TestSilent(t *testing.T) {
 		for range 1 + rng.IntN(12) {
 			line = append(append(line, parts[rng.IntN(len(parts))]...), " /|"[rng.IntN(3)])
 		}
-		if r.tokens = tokens(line, r.tokens[:0]); silent(line, r.tokens) {
+		var all meaning
+		if r.tokens, all = tokens(line, r.tokens[:0]); silent(line, r.tokens, all) {
 			n++
-			if x, ok := r.figures(line); ok {
+			var x Reading
+			if r.find(line) && r.conclude(&x) {
 				t.Fatalf("%s: silent, but%s", line, x.say())
 			}
 		}
@@ -86,7 +89,7 @@ func TestSilent(t *testing.T) {
 // follow has the tracker read the lines of a text.
 func follow(t *testing.T, text string) Progress {
 	t.Helper()
-	tr, err := Read(strings.NewReader(text), nil)
+	tr, err := Read(strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +293,8 @@ func TestTables(t *testing.T) {
 		var got []string
 		var r reader
 		for l := range strings.Lines(c.text) {
-			if x, ok := r.read([]byte(strings.TrimSuffix(l, "\n"))); ok {
+			var x Reading
+			if r.read([]byte(strings.TrimSuffix(l, "\n")), &x) {
 				got = append(got, x.say())
 			}
 		}

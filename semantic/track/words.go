@@ -151,9 +151,9 @@ type entry struct {
 	item     string // what it counts, as itemOf says
 }
 
-// find returns the entry of a word, or an empty one.
-func (d *dictionary) find(s spelling) *entry {
-	for i := s.hash() >> (64 - sizeLog); ; i = (i + 1) % uint64(len(d)) {
+// find returns the entry of a word with a hash, or an empty one.
+func (d *dictionary) find(s spelling, hash uint64) *entry {
+	for i := hash >> (64 - sizeLog); ; i = (i + 1) % uint64(len(d)) {
 		if e := &d[i]; e.spelling == s || e.spelling[0] == 0 {
 			return e
 		}
@@ -168,7 +168,7 @@ func compile(all []vocabulary) *dictionary {
 			if n != len(w) || n > longest {
 				panic("expected a word of at most 16 letters; found " + w)
 			}
-			e := d.find(s)
+			e := d.find(s, s.hash())
 			e.spelling, e.item = s, countedBy([]byte(w))
 			e.meaning |= v.meaning
 		}
