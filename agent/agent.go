@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/muster-sched/muster/agent/agentpb"
+	"github.com/muster-sched/muster/agent/hardware"
 	"github.com/muster-sched/muster/checkpoint"
 	"github.com/muster-sched/muster/checkpoint/image"
 )
@@ -48,6 +49,8 @@ type Options struct {
 	Log      *slog.Logger
 	// Open gives the processes of a folder; nil: those that run with gpu/shim, or save themselves.
 	Open func(dir string) checkpoint.Local
+	// Hardware observes the GPUs; nil: the agent does not look at them.
+	Hardware *hardware.Watch
 	// Images keeps the memory of checkpointed processes; nil: the agent makes no checkpoints.
 	Images Images
 }
@@ -378,6 +381,9 @@ func (a *Agent) Status(_ context.Context, r *agentpb.StatusRequest) (*agentpb.No
 	for _, pod := range pods {
 		s.Processes = append(s.Processes, a.processes(pod)...)
 	}
+	if a.o.Hardware != nil {
+		s.Hardware = a.o.Hardware.Last()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, id := range a.ids() {
@@ -386,6 +392,22 @@ func (a *Agent) Status(_ context.Context, r *agentpb.StatusRequest) (*agentpb.No
 		}
 	}
 	return s, nil
+}
+
+// Clear is that of the interface in agentpb.
+func (a *Agent) Clear(ctx context.Context, r *agentpb.ClearRequest) (*agentpb.Hardware, error) {
+	if err := a.meant(r.GetNode()); err != nil {
+		return nil, err
+	}
+	if a.o.Hardware == nil {
+		return nil, status.Errorf(codes.FailedPrecondition, "the agent of node %q does not look at GPUs: muster agent --gpu-interval", a.o.Node)
+	}
+	h, err := a.o.Hardware.Clear(ctx, r.Gpu)
+	if err != nil {
+		return nil, status.Errorf(codes.NotFound, "%v", err)
+	}
+	a.o.Log.Info("errors of GPUs were cleared", "gpu", r.Gpu)
+	return h, nil
 }
 
 func (a *Agent) processes(pod string) []*agentpb.Process {

@@ -43,6 +43,10 @@ func (s service) Status(ctx context.Context, r *agentpb.StatusRequest) (*agentpb
 	return s.Agent.Status(ctx, r)
 }
 
+func (s service) Clear(ctx context.Context, r *agentpb.ClearRequest) (*agentpb.Hardware, error) {
+	return s.Agent.Clear(ctx, r)
+}
+
 // Serve answers clients until the context ends; calls that wait then are answered
 // first. Only clients whose certificate is of the authority, and has one of the names
 // as its common name or as a DNS name, are let in.

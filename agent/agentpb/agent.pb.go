@@ -630,7 +630,9 @@ type NodeStatus struct {
 	// In ascending order of pod and PID.
 	Processes []*Process `protobuf:"bytes,2,rep,name=processes,proto3" json:"processes,omitempty"`
 	// Operations at work, in the order of their beginning.
-	Operations    []*Operation `protobuf:"bytes,3,rep,name=operations,proto3" json:"operations,omitempty"`
+	Operations []*Operation `protobuf:"bytes,3,rep,name=operations,proto3" json:"operations,omitempty"`
+	// Absent if the agent does not look at GPUs, or has not yet.
+	Hardware      *Hardware `protobuf:"bytes,4,opt,name=hardware,proto3" json:"hardware,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -686,6 +688,801 @@ func (x *NodeStatus) GetOperations() []*Operation {
 	return nil
 }
 
+func (x *NodeStatus) GetHardware() *Hardware {
+	if x != nil {
+		return x.Hardware
+	}
+	return nil
+}
+
+type ClearRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The UUID of a GPU; empty: all of them, and what is wrong with the node as a whole.
+	Gpu string `protobuf:"bytes,1,opt,name=gpu,proto3" json:"gpu,omitempty"`
+	// As in RunRequest.
+	Node          string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClearRequest) Reset() {
+	*x = ClearRequest{}
+	mi := &file_agent_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClearRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClearRequest) ProtoMessage() {}
+
+func (x *ClearRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClearRequest.ProtoReflect.Descriptor instead.
+func (*ClearRequest) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ClearRequest) GetGpu() string {
+	if x != nil {
+		return x.Gpu
+	}
+	return ""
+}
+
+func (x *ClearRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+// Hardware is what the agent knows of the GPUs of its node.
+type Hardware struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// When the driver last answered; absent if it has not since the agent started.
+	Read *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=read,proto3" json:"read,omitempty"`
+	// Why it does not answer now; empty if it does. The GPUs are those of the last answer.
+	Unread string `protobuf:"bytes,2,opt,name=unread,proto3" json:"unread,omitempty"`
+	// Why the kernel log is not read; empty if it is.
+	LogUnread     string `protobuf:"bytes,3,opt,name=log_unread,json=logUnread,proto3" json:"log_unread,omitempty"`
+	DriverVersion string `protobuf:"bytes,4,opt,name=driver_version,json=driverVersion,proto3" json:"driver_version,omitempty"`
+	// In the order of NVML's numbers; those that have gone since the node started come last.
+	Gpus []*GPU `protobuf:"bytes,5,rep,name=gpus,proto3" json:"gpus,omitempty"`
+	// The RDMA devices, in the order of their names.
+	Nics []*NIC `protobuf:"bytes,6,rep,name=nics,proto3" json:"nics,omitempty"`
+	// Errors that the driver wrote to the kernel log since the node started, the last 100, the oldest first.
+	Xids []*Xid `protobuf:"bytes,7,rep,name=xids,proto3" json:"xids,omitempty"`
+	// What is wrong with the GPUs of the node as a whole, such as a driver that does not answer.
+	Faults        []*Fault `protobuf:"bytes,8,rep,name=faults,proto3" json:"faults,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Hardware) Reset() {
+	*x = Hardware{}
+	mi := &file_agent_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Hardware) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Hardware) ProtoMessage() {}
+
+func (x *Hardware) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Hardware.ProtoReflect.Descriptor instead.
+func (*Hardware) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Hardware) GetRead() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Read
+	}
+	return nil
+}
+
+func (x *Hardware) GetUnread() string {
+	if x != nil {
+		return x.Unread
+	}
+	return ""
+}
+
+func (x *Hardware) GetLogUnread() string {
+	if x != nil {
+		return x.LogUnread
+	}
+	return ""
+}
+
+func (x *Hardware) GetDriverVersion() string {
+	if x != nil {
+		return x.DriverVersion
+	}
+	return ""
+}
+
+func (x *Hardware) GetGpus() []*GPU {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+func (x *Hardware) GetNics() []*NIC {
+	if x != nil {
+		return x.Nics
+	}
+	return nil
+}
+
+func (x *Hardware) GetXids() []*Xid {
+	if x != nil {
+		return x.Xids
+	}
+	return nil
+}
+
+func (x *Hardware) GetFaults() []*Fault {
+	if x != nil {
+		return x.Faults
+	}
+	return nil
+}
+
+// GPU is a GPU of the node. What is absent, the GPU or its driver does not say.
+type GPU struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// NVML's number, as nvidia-smi shows it; -1 of one that has gone.
+	Index int32  `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	Uuid  string `protobuf:"bytes,2,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	Name  string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// Its address, such as 0000:5e:00.0.
+	Pci             string `protobuf:"bytes,4,opt,name=pci,proto3" json:"pci,omitempty"`
+	MemoryBytes     *int64 `protobuf:"varint,5,opt,name=memory_bytes,json=memoryBytes,proto3,oneof" json:"memory_bytes,omitempty"`
+	MemoryUsedBytes *int64 `protobuf:"varint,6,opt,name=memory_used_bytes,json=memoryUsedBytes,proto3,oneof" json:"memory_used_bytes,omitempty"`
+	// In what share of the time kernels ran, and memory was read or written.
+	BusyPercent       *int32 `protobuf:"varint,7,opt,name=busy_percent,json=busyPercent,proto3,oneof" json:"busy_percent,omitempty"`
+	MemoryBusyPercent *int32 `protobuf:"varint,8,opt,name=memory_busy_percent,json=memoryBusyPercent,proto3,oneof" json:"memory_busy_percent,omitempty"`
+	Celsius           *int32 `protobuf:"varint,9,opt,name=celsius,proto3,oneof" json:"celsius,omitempty"`
+	Milliwatts        *int64 `protobuf:"varint,10,opt,name=milliwatts,proto3,oneof" json:"milliwatts,omitempty"`
+	// Errors of memory since the driver was loaded.
+	CorrectedErrors   *int64 `protobuf:"varint,11,opt,name=corrected_errors,json=correctedErrors,proto3,oneof" json:"corrected_errors,omitempty"`
+	UncorrectedErrors *int64 `protobuf:"varint,12,opt,name=uncorrected_errors,json=uncorrectedErrors,proto3,oneof" json:"uncorrected_errors,omitempty"`
+	// Rows of memory wait for a reset to be remapped; there was no spare row.
+	RowsPending *bool     `protobuf:"varint,13,opt,name=rows_pending,json=rowsPending,proto3,oneof" json:"rows_pending,omitempty"`
+	RowsFailed  *bool     `protobuf:"varint,14,opt,name=rows_failed,json=rowsFailed,proto3,oneof" json:"rows_failed,omitempty"`
+	Mig         *bool     `protobuf:"varint,15,opt,name=mig,proto3,oneof" json:"mig,omitempty"`
+	Links       []*NVLink `protobuf:"bytes,16,rep,name=links,proto3" json:"links,omitempty"`
+	// The NUMA node that it is at.
+	Numa *int32 `protobuf:"varint,17,opt,name=numa,proto3,oneof" json:"numa,omitempty"`
+	// The PCIe root and the switch next to it, such as pci0000:5a and 0000:5c:00.0; no switch: it is at the root itself.
+	PcieRoot   string `protobuf:"bytes,18,opt,name=pcie_root,json=pcieRoot,proto3" json:"pcie_root,omitempty"`
+	PcieSwitch string `protobuf:"bytes,19,opt,name=pcie_switch,json=pcieSwitch,proto3" json:"pcie_switch,omitempty"`
+	// GPUs with the same number are connected by NVLink.
+	Island *int32 `protobuf:"varint,20,opt,name=island,proto3,oneof" json:"island,omitempty"`
+	// The place in nics of the nearest one.
+	Nic *int32 `protobuf:"varint,21,opt,name=nic,proto3,oneof" json:"nic,omitempty"`
+	// Why it is to take no new pods.
+	Faults        []*Fault `protobuf:"bytes,22,rep,name=faults,proto3" json:"faults,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GPU) Reset() {
+	*x = GPU{}
+	mi := &file_agent_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GPU) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GPU) ProtoMessage() {}
+
+func (x *GPU) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GPU.ProtoReflect.Descriptor instead.
+func (*GPU) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *GPU) GetIndex() int32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *GPU) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+func (x *GPU) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GPU) GetPci() string {
+	if x != nil {
+		return x.Pci
+	}
+	return ""
+}
+
+func (x *GPU) GetMemoryBytes() int64 {
+	if x != nil && x.MemoryBytes != nil {
+		return *x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *GPU) GetMemoryUsedBytes() int64 {
+	if x != nil && x.MemoryUsedBytes != nil {
+		return *x.MemoryUsedBytes
+	}
+	return 0
+}
+
+func (x *GPU) GetBusyPercent() int32 {
+	if x != nil && x.BusyPercent != nil {
+		return *x.BusyPercent
+	}
+	return 0
+}
+
+func (x *GPU) GetMemoryBusyPercent() int32 {
+	if x != nil && x.MemoryBusyPercent != nil {
+		return *x.MemoryBusyPercent
+	}
+	return 0
+}
+
+func (x *GPU) GetCelsius() int32 {
+	if x != nil && x.Celsius != nil {
+		return *x.Celsius
+	}
+	return 0
+}
+
+func (x *GPU) GetMilliwatts() int64 {
+	if x != nil && x.Milliwatts != nil {
+		return *x.Milliwatts
+	}
+	return 0
+}
+
+func (x *GPU) GetCorrectedErrors() int64 {
+	if x != nil && x.CorrectedErrors != nil {
+		return *x.CorrectedErrors
+	}
+	return 0
+}
+
+func (x *GPU) GetUncorrectedErrors() int64 {
+	if x != nil && x.UncorrectedErrors != nil {
+		return *x.UncorrectedErrors
+	}
+	return 0
+}
+
+func (x *GPU) GetRowsPending() bool {
+	if x != nil && x.RowsPending != nil {
+		return *x.RowsPending
+	}
+	return false
+}
+
+func (x *GPU) GetRowsFailed() bool {
+	if x != nil && x.RowsFailed != nil {
+		return *x.RowsFailed
+	}
+	return false
+}
+
+func (x *GPU) GetMig() bool {
+	if x != nil && x.Mig != nil {
+		return *x.Mig
+	}
+	return false
+}
+
+func (x *GPU) GetLinks() []*NVLink {
+	if x != nil {
+		return x.Links
+	}
+	return nil
+}
+
+func (x *GPU) GetNuma() int32 {
+	if x != nil && x.Numa != nil {
+		return *x.Numa
+	}
+	return 0
+}
+
+func (x *GPU) GetPcieRoot() string {
+	if x != nil {
+		return x.PcieRoot
+	}
+	return ""
+}
+
+func (x *GPU) GetPcieSwitch() string {
+	if x != nil {
+		return x.PcieSwitch
+	}
+	return ""
+}
+
+func (x *GPU) GetIsland() int32 {
+	if x != nil && x.Island != nil {
+		return *x.Island
+	}
+	return 0
+}
+
+func (x *GPU) GetNic() int32 {
+	if x != nil && x.Nic != nil {
+		return *x.Nic
+	}
+	return 0
+}
+
+func (x *GPU) GetFaults() []*Fault {
+	if x != nil {
+		return x.Faults
+	}
+	return nil
+}
+
+type NVLink struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Link   int32                  `protobuf:"varint,1,opt,name=link,proto3" json:"link,omitempty"`
+	Active bool                   `protobuf:"varint,2,opt,name=active,proto3" json:"active,omitempty"`
+	// gpu, switch, or empty if the driver does not say.
+	To string `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	// The address of what is at the other end.
+	Pci           string `protobuf:"bytes,4,opt,name=pci,proto3" json:"pci,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NVLink) Reset() {
+	*x = NVLink{}
+	mi := &file_agent_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NVLink) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NVLink) ProtoMessage() {}
+
+func (x *NVLink) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NVLink.ProtoReflect.Descriptor instead.
+func (*NVLink) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *NVLink) GetLink() int32 {
+	if x != nil {
+		return x.Link
+	}
+	return 0
+}
+
+func (x *NVLink) GetActive() bool {
+	if x != nil {
+		return x.Active
+	}
+	return false
+}
+
+func (x *NVLink) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *NVLink) GetPci() string {
+	if x != nil {
+		return x.Pci
+	}
+	return ""
+}
+
+type NIC struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Pci           string                 `protobuf:"bytes,2,opt,name=pci,proto3" json:"pci,omitempty"`
+	Numa          *int32                 `protobuf:"varint,3,opt,name=numa,proto3,oneof" json:"numa,omitempty"`
+	PcieRoot      string                 `protobuf:"bytes,4,opt,name=pcie_root,json=pcieRoot,proto3" json:"pcie_root,omitempty"`
+	PcieSwitch    string                 `protobuf:"bytes,5,opt,name=pcie_switch,json=pcieSwitch,proto3" json:"pcie_switch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NIC) Reset() {
+	*x = NIC{}
+	mi := &file_agent_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NIC) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NIC) ProtoMessage() {}
+
+func (x *NIC) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NIC.ProtoReflect.Descriptor instead.
+func (*NIC) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *NIC) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NIC) GetPci() string {
+	if x != nil {
+		return x.Pci
+	}
+	return ""
+}
+
+func (x *NIC) GetNuma() int32 {
+	if x != nil && x.Numa != nil {
+		return *x.Numa
+	}
+	return 0
+}
+
+func (x *NIC) GetPcieRoot() string {
+	if x != nil {
+		return x.PcieRoot
+	}
+	return ""
+}
+
+func (x *NIC) GetPcieSwitch() string {
+	if x != nil {
+		return x.PcieSwitch
+	}
+	return ""
+}
+
+// Xid is an error that the driver wrote to the kernel log.
+type Xid struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	At    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	// Of the GPU, or of an NVSwitch.
+	Pci  string `protobuf:"bytes,2,opt,name=pci,proto3" json:"pci,omitempty"`
+	Uuid string `protobuf:"bytes,3,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	// NVIDIA's number of the error; 0 if it has none.
+	Code int32 `protobuf:"varint,4,opt,name=code,proto3" json:"code,omitempty"`
+	// What it means, and what to do, as muster diagnose says.
+	Reason    string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	Action    string `protobuf:"bytes,6,opt,name=action,proto3" json:"action,omitempty"`
+	Component string `protobuf:"bytes,7,opt,name=component,proto3" json:"component,omitempty"`
+	// A GPU with it is to take no new pods.
+	Fatal bool `protobuf:"varint,8,opt,name=fatal,proto3" json:"fatal,omitempty"`
+	// The line of the log.
+	Text          string `protobuf:"bytes,9,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Xid) Reset() {
+	*x = Xid{}
+	mi := &file_agent_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Xid) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Xid) ProtoMessage() {}
+
+func (x *Xid) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Xid.ProtoReflect.Descriptor instead.
+func (*Xid) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Xid) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Xid) GetPci() string {
+	if x != nil {
+		return x.Pci
+	}
+	return ""
+}
+
+func (x *Xid) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+func (x *Xid) GetCode() int32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *Xid) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Xid) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *Xid) GetComponent() string {
+	if x != nil {
+		return x.Component
+	}
+	return ""
+}
+
+func (x *Xid) GetFatal() bool {
+	if x != nil {
+		return x.Fatal
+	}
+	return false
+}
+
+func (x *Xid) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+type Fault struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// GPULost, GPUMissing, ResetRequired, DriverError, DriverNotResponding, RowRemapFailed, NVLinkDown or XidError.
+	Reason  string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// When it was first seen.
+	Since         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Fault) Reset() {
+	*x = Fault{}
+	mi := &file_agent_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fault) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fault) ProtoMessage() {}
+
+func (x *Fault) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fault.ProtoReflect.Descriptor instead.
+func (*Fault) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Fault) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Fault) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Fault) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+// HardwareRecord is what the agent keeps of the hardware between its starts. It is no part of the interface.
+type HardwareRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of which start of the machine it is.
+	BootId string `protobuf:"bytes,1,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
+	// The number of the last line of the kernel log that is among xids, -1 for none.
+	Sequence int64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// The GPUs that were there since the machine started, with the links that were up.
+	Gpus []*GPU `protobuf:"bytes,3,rep,name=gpus,proto3" json:"gpus,omitempty"`
+	Xids []*Xid `protobuf:"bytes,4,rep,name=xids,proto3" json:"xids,omitempty"`
+	// The errors that count, by the address of the GPU, or of the node as a whole where that is empty.
+	Errors        map[string]*Fault `protobuf:"bytes,5,rep,name=errors,proto3" json:"errors,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HardwareRecord) Reset() {
+	*x = HardwareRecord{}
+	mi := &file_agent_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HardwareRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HardwareRecord) ProtoMessage() {}
+
+func (x *HardwareRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HardwareRecord.ProtoReflect.Descriptor instead.
+func (*HardwareRecord) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *HardwareRecord) GetBootId() string {
+	if x != nil {
+		return x.BootId
+	}
+	return ""
+}
+
+func (x *HardwareRecord) GetSequence() int64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *HardwareRecord) GetGpus() []*GPU {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+func (x *HardwareRecord) GetXids() []*Xid {
+	if x != nil {
+		return x.Xids
+	}
+	return nil
+}
+
+func (x *HardwareRecord) GetErrors() map[string]*Fault {
+	if x != nil {
+		return x.Errors
+	}
+	return nil
+}
+
 type AdvanceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Of the coordinator, in the form of an operation's ID.
@@ -707,7 +1504,7 @@ type AdvanceRequest struct {
 
 func (x *AdvanceRequest) Reset() {
 	*x = AdvanceRequest{}
-	mi := &file_agent_proto_msgTypes[7]
+	mi := &file_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -719,7 +1516,7 @@ func (x *AdvanceRequest) String() string {
 func (*AdvanceRequest) ProtoMessage() {}
 
 func (x *AdvanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[7]
+	mi := &file_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -732,7 +1529,7 @@ func (x *AdvanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvanceRequest.ProtoReflect.Descriptor instead.
 func (*AdvanceRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{7}
+	return file_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AdvanceRequest) GetJob() string {
@@ -798,7 +1595,7 @@ type AdvanceReply struct {
 
 func (x *AdvanceReply) Reset() {
 	*x = AdvanceReply{}
-	mi := &file_agent_proto_msgTypes[8]
+	mi := &file_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -810,7 +1607,7 @@ func (x *AdvanceReply) String() string {
 func (*AdvanceReply) ProtoMessage() {}
 
 func (x *AdvanceReply) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[8]
+	mi := &file_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -823,7 +1620,7 @@ func (x *AdvanceReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvanceReply.ProtoReflect.Descriptor instead.
 func (*AdvanceReply) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{8}
+	return file_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AdvanceReply) GetEpoch() uint64 {
@@ -861,7 +1658,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_agent_proto_msgTypes[9]
+	mi := &file_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -873,7 +1670,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[9]
+	mi := &file_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -886,7 +1683,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{9}
+	return file_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Record) GetRequest() *RunRequest {
@@ -948,14 +1745,108 @@ const file_agent_proto_rawDesc = "" +
 	"\x05phase\x18\x03 \x01(\x0e2\x16.muster.agent.v1.PhaseR\x05phase\x12%\n" +
 	"\x0ereserved_bytes\x18\x04 \x01(\x03R\rreservedBytes\x12!\n" +
 	"\factive_bytes\x18\x05 \x01(\x03R\vactiveBytes\x12\x1c\n" +
-	"\tuntracked\x18\x06 \x01(\x05R\tuntracked\"\x94\x01\n" +
+	"\tuntracked\x18\x06 \x01(\x05R\tuntracked\"\xcb\x01\n" +
 	"\n" +
 	"NodeStatus\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x126\n" +
 	"\tprocesses\x18\x02 \x03(\v2\x18.muster.agent.v1.ProcessR\tprocesses\x12:\n" +
 	"\n" +
 	"operations\x18\x03 \x03(\v2\x1a.muster.agent.v1.OperationR\n" +
-	"operations\"\xb7\x01\n" +
+	"operations\x125\n" +
+	"\bhardware\x18\x04 \x01(\v2\x19.muster.agent.v1.HardwareR\bhardware\"4\n" +
+	"\fClearRequest\x12\x10\n" +
+	"\x03gpu\x18\x01 \x01(\tR\x03gpu\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\"\xc6\x02\n" +
+	"\bHardware\x12.\n" +
+	"\x04read\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04read\x12\x16\n" +
+	"\x06unread\x18\x02 \x01(\tR\x06unread\x12\x1d\n" +
+	"\n" +
+	"log_unread\x18\x03 \x01(\tR\tlogUnread\x12%\n" +
+	"\x0edriver_version\x18\x04 \x01(\tR\rdriverVersion\x12(\n" +
+	"\x04gpus\x18\x05 \x03(\v2\x14.muster.agent.v1.GPUR\x04gpus\x12(\n" +
+	"\x04nics\x18\x06 \x03(\v2\x14.muster.agent.v1.NICR\x04nics\x12(\n" +
+	"\x04xids\x18\a \x03(\v2\x14.muster.agent.v1.XidR\x04xids\x12.\n" +
+	"\x06faults\x18\b \x03(\v2\x16.muster.agent.v1.FaultR\x06faults\"\xde\a\n" +
+	"\x03GPU\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x05R\x05index\x12\x12\n" +
+	"\x04uuid\x18\x02 \x01(\tR\x04uuid\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x10\n" +
+	"\x03pci\x18\x04 \x01(\tR\x03pci\x12&\n" +
+	"\fmemory_bytes\x18\x05 \x01(\x03H\x00R\vmemoryBytes\x88\x01\x01\x12/\n" +
+	"\x11memory_used_bytes\x18\x06 \x01(\x03H\x01R\x0fmemoryUsedBytes\x88\x01\x01\x12&\n" +
+	"\fbusy_percent\x18\a \x01(\x05H\x02R\vbusyPercent\x88\x01\x01\x123\n" +
+	"\x13memory_busy_percent\x18\b \x01(\x05H\x03R\x11memoryBusyPercent\x88\x01\x01\x12\x1d\n" +
+	"\acelsius\x18\t \x01(\x05H\x04R\acelsius\x88\x01\x01\x12#\n" +
+	"\n" +
+	"milliwatts\x18\n" +
+	" \x01(\x03H\x05R\n" +
+	"milliwatts\x88\x01\x01\x12.\n" +
+	"\x10corrected_errors\x18\v \x01(\x03H\x06R\x0fcorrectedErrors\x88\x01\x01\x122\n" +
+	"\x12uncorrected_errors\x18\f \x01(\x03H\aR\x11uncorrectedErrors\x88\x01\x01\x12&\n" +
+	"\frows_pending\x18\r \x01(\bH\bR\vrowsPending\x88\x01\x01\x12$\n" +
+	"\vrows_failed\x18\x0e \x01(\bH\tR\n" +
+	"rowsFailed\x88\x01\x01\x12\x15\n" +
+	"\x03mig\x18\x0f \x01(\bH\n" +
+	"R\x03mig\x88\x01\x01\x12-\n" +
+	"\x05links\x18\x10 \x03(\v2\x17.muster.agent.v1.NVLinkR\x05links\x12\x17\n" +
+	"\x04numa\x18\x11 \x01(\x05H\vR\x04numa\x88\x01\x01\x12\x1b\n" +
+	"\tpcie_root\x18\x12 \x01(\tR\bpcieRoot\x12\x1f\n" +
+	"\vpcie_switch\x18\x13 \x01(\tR\n" +
+	"pcieSwitch\x12\x1b\n" +
+	"\x06island\x18\x14 \x01(\x05H\fR\x06island\x88\x01\x01\x12\x15\n" +
+	"\x03nic\x18\x15 \x01(\x05H\rR\x03nic\x88\x01\x01\x12.\n" +
+	"\x06faults\x18\x16 \x03(\v2\x16.muster.agent.v1.FaultR\x06faultsB\x0f\n" +
+	"\r_memory_bytesB\x14\n" +
+	"\x12_memory_used_bytesB\x0f\n" +
+	"\r_busy_percentB\x16\n" +
+	"\x14_memory_busy_percentB\n" +
+	"\n" +
+	"\b_celsiusB\r\n" +
+	"\v_milliwattsB\x13\n" +
+	"\x11_corrected_errorsB\x15\n" +
+	"\x13_uncorrected_errorsB\x0f\n" +
+	"\r_rows_pendingB\x0e\n" +
+	"\f_rows_failedB\x06\n" +
+	"\x04_migB\a\n" +
+	"\x05_numaB\t\n" +
+	"\a_islandB\x06\n" +
+	"\x04_nic\"V\n" +
+	"\x06NVLink\x12\x12\n" +
+	"\x04link\x18\x01 \x01(\x05R\x04link\x12\x16\n" +
+	"\x06active\x18\x02 \x01(\bR\x06active\x12\x0e\n" +
+	"\x02to\x18\x03 \x01(\tR\x02to\x12\x10\n" +
+	"\x03pci\x18\x04 \x01(\tR\x03pci\"\x8b\x01\n" +
+	"\x03NIC\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
+	"\x03pci\x18\x02 \x01(\tR\x03pci\x12\x17\n" +
+	"\x04numa\x18\x03 \x01(\x05H\x00R\x04numa\x88\x01\x01\x12\x1b\n" +
+	"\tpcie_root\x18\x04 \x01(\tR\bpcieRoot\x12\x1f\n" +
+	"\vpcie_switch\x18\x05 \x01(\tR\n" +
+	"pcieSwitchB\a\n" +
+	"\x05_numa\"\xe3\x01\n" +
+	"\x03Xid\x12*\n" +
+	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x10\n" +
+	"\x03pci\x18\x02 \x01(\tR\x03pci\x12\x12\n" +
+	"\x04uuid\x18\x03 \x01(\tR\x04uuid\x12\x12\n" +
+	"\x04code\x18\x04 \x01(\x05R\x04code\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06action\x18\x06 \x01(\tR\x06action\x12\x1c\n" +
+	"\tcomponent\x18\a \x01(\tR\tcomponent\x12\x14\n" +
+	"\x05fatal\x18\b \x01(\bR\x05fatal\x12\x12\n" +
+	"\x04text\x18\t \x01(\tR\x04text\"k\n" +
+	"\x05Fault\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x120\n" +
+	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xb1\x02\n" +
+	"\x0eHardwareRecord\x12\x17\n" +
+	"\aboot_id\x18\x01 \x01(\tR\x06bootId\x12\x1a\n" +
+	"\bsequence\x18\x02 \x01(\x03R\bsequence\x12(\n" +
+	"\x04gpus\x18\x03 \x03(\v2\x14.muster.agent.v1.GPUR\x04gpus\x12(\n" +
+	"\x04xids\x18\x04 \x03(\v2\x14.muster.agent.v1.XidR\x04xids\x12C\n" +
+	"\x06errors\x18\x05 \x03(\v2+.muster.agent.v1.HardwareRecord.ErrorsEntryR\x06errors\x1aQ\n" +
+	"\vErrorsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12,\n" +
+	"\x05value\x18\x02 \x01(\v2\x16.muster.agent.v1.FaultR\x05value:\x028\x01\"\xb7\x01\n" +
 	"\x0eAdvanceRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x10\n" +
 	"\x03pod\x18\x02 \x01(\tR\x03pod\x12\x12\n" +
@@ -987,13 +1878,14 @@ const file_agent_proto_rawDesc = "" +
 	"\x11PHASE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rPHASE_RUNNING\x10\x01\x12\x0f\n" +
 	"\vPHASE_GATED\x10\x02\x12\x0f\n" +
-	"\vPHASE_SAVED\x10\x032\xdf\x02\n" +
+	"\vPHASE_SAVED\x10\x032\xa2\x03\n" +
 	"\x05Agent\x12>\n" +
 	"\x03Run\x12\x1b.muster.agent.v1.RunRequest\x1a\x1a.muster.agent.v1.Operation\x12>\n" +
 	"\x03Get\x12\x1b.muster.agent.v1.GetRequest\x1a\x1a.muster.agent.v1.Operation\x12D\n" +
 	"\x06Cancel\x12\x1e.muster.agent.v1.CancelRequest\x1a\x1a.muster.agent.v1.Operation\x12I\n" +
 	"\aAdvance\x12\x1f.muster.agent.v1.AdvanceRequest\x1a\x1d.muster.agent.v1.AdvanceReply\x12E\n" +
-	"\x06Status\x12\x1e.muster.agent.v1.StatusRequest\x1a\x1b.muster.agent.v1.NodeStatusB.Z,github.com/muster-sched/muster/agent/agentpbb\x06proto3"
+	"\x06Status\x12\x1e.muster.agent.v1.StatusRequest\x1a\x1b.muster.agent.v1.NodeStatus\x12A\n" +
+	"\x05Clear\x12\x1d.muster.agent.v1.ClearRequest\x1a\x19.muster.agent.v1.HardwareB.Z,github.com/muster-sched/muster/agent/agentpbb\x06proto3"
 
 var (
 	file_agent_proto_rawDescOnce sync.Once
@@ -1008,7 +1900,7 @@ func file_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_agent_proto_goTypes = []any{
 	(Action)(0),                   // 0: muster.agent.v1.Action
 	(State)(0),                    // 1: muster.agent.v1.State
@@ -1020,41 +1912,66 @@ var file_agent_proto_goTypes = []any{
 	(*Operation)(nil),             // 7: muster.agent.v1.Operation
 	(*Process)(nil),               // 8: muster.agent.v1.Process
 	(*NodeStatus)(nil),            // 9: muster.agent.v1.NodeStatus
-	(*AdvanceRequest)(nil),        // 10: muster.agent.v1.AdvanceRequest
-	(*AdvanceReply)(nil),          // 11: muster.agent.v1.AdvanceReply
-	(*Record)(nil),                // 12: muster.agent.v1.Record
-	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 14: google.protobuf.Duration
+	(*ClearRequest)(nil),          // 10: muster.agent.v1.ClearRequest
+	(*Hardware)(nil),              // 11: muster.agent.v1.Hardware
+	(*GPU)(nil),                   // 12: muster.agent.v1.GPU
+	(*NVLink)(nil),                // 13: muster.agent.v1.NVLink
+	(*NIC)(nil),                   // 14: muster.agent.v1.NIC
+	(*Xid)(nil),                   // 15: muster.agent.v1.Xid
+	(*Fault)(nil),                 // 16: muster.agent.v1.Fault
+	(*HardwareRecord)(nil),        // 17: muster.agent.v1.HardwareRecord
+	(*AdvanceRequest)(nil),        // 18: muster.agent.v1.AdvanceRequest
+	(*AdvanceReply)(nil),          // 19: muster.agent.v1.AdvanceReply
+	(*Record)(nil),                // 20: muster.agent.v1.Record
+	nil,                           // 21: muster.agent.v1.HardwareRecord.ErrorsEntry
+	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
 }
 var file_agent_proto_depIdxs = []int32{
 	0,  // 0: muster.agent.v1.RunRequest.action:type_name -> muster.agent.v1.Action
-	13, // 1: muster.agent.v1.RunRequest.deadline:type_name -> google.protobuf.Timestamp
+	22, // 1: muster.agent.v1.RunRequest.deadline:type_name -> google.protobuf.Timestamp
 	0,  // 2: muster.agent.v1.Operation.action:type_name -> muster.agent.v1.Action
-	13, // 3: muster.agent.v1.Operation.deadline:type_name -> google.protobuf.Timestamp
+	22, // 3: muster.agent.v1.Operation.deadline:type_name -> google.protobuf.Timestamp
 	1,  // 4: muster.agent.v1.Operation.state:type_name -> muster.agent.v1.State
-	13, // 5: muster.agent.v1.Operation.began:type_name -> google.protobuf.Timestamp
-	13, // 6: muster.agent.v1.Operation.ended:type_name -> google.protobuf.Timestamp
+	22, // 5: muster.agent.v1.Operation.began:type_name -> google.protobuf.Timestamp
+	22, // 6: muster.agent.v1.Operation.ended:type_name -> google.protobuf.Timestamp
 	2,  // 7: muster.agent.v1.Process.phase:type_name -> muster.agent.v1.Phase
 	8,  // 8: muster.agent.v1.NodeStatus.processes:type_name -> muster.agent.v1.Process
 	7,  // 9: muster.agent.v1.NodeStatus.operations:type_name -> muster.agent.v1.Operation
-	14, // 10: muster.agent.v1.AdvanceRequest.lease:type_name -> google.protobuf.Duration
-	3,  // 11: muster.agent.v1.Record.request:type_name -> muster.agent.v1.RunRequest
-	7,  // 12: muster.agent.v1.Record.operation:type_name -> muster.agent.v1.Operation
-	3,  // 13: muster.agent.v1.Agent.Run:input_type -> muster.agent.v1.RunRequest
-	4,  // 14: muster.agent.v1.Agent.Get:input_type -> muster.agent.v1.GetRequest
-	5,  // 15: muster.agent.v1.Agent.Cancel:input_type -> muster.agent.v1.CancelRequest
-	10, // 16: muster.agent.v1.Agent.Advance:input_type -> muster.agent.v1.AdvanceRequest
-	6,  // 17: muster.agent.v1.Agent.Status:input_type -> muster.agent.v1.StatusRequest
-	7,  // 18: muster.agent.v1.Agent.Run:output_type -> muster.agent.v1.Operation
-	7,  // 19: muster.agent.v1.Agent.Get:output_type -> muster.agent.v1.Operation
-	7,  // 20: muster.agent.v1.Agent.Cancel:output_type -> muster.agent.v1.Operation
-	11, // 21: muster.agent.v1.Agent.Advance:output_type -> muster.agent.v1.AdvanceReply
-	9,  // 22: muster.agent.v1.Agent.Status:output_type -> muster.agent.v1.NodeStatus
-	18, // [18:23] is the sub-list for method output_type
-	13, // [13:18] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	11, // 10: muster.agent.v1.NodeStatus.hardware:type_name -> muster.agent.v1.Hardware
+	22, // 11: muster.agent.v1.Hardware.read:type_name -> google.protobuf.Timestamp
+	12, // 12: muster.agent.v1.Hardware.gpus:type_name -> muster.agent.v1.GPU
+	14, // 13: muster.agent.v1.Hardware.nics:type_name -> muster.agent.v1.NIC
+	15, // 14: muster.agent.v1.Hardware.xids:type_name -> muster.agent.v1.Xid
+	16, // 15: muster.agent.v1.Hardware.faults:type_name -> muster.agent.v1.Fault
+	13, // 16: muster.agent.v1.GPU.links:type_name -> muster.agent.v1.NVLink
+	16, // 17: muster.agent.v1.GPU.faults:type_name -> muster.agent.v1.Fault
+	22, // 18: muster.agent.v1.Xid.at:type_name -> google.protobuf.Timestamp
+	22, // 19: muster.agent.v1.Fault.since:type_name -> google.protobuf.Timestamp
+	12, // 20: muster.agent.v1.HardwareRecord.gpus:type_name -> muster.agent.v1.GPU
+	15, // 21: muster.agent.v1.HardwareRecord.xids:type_name -> muster.agent.v1.Xid
+	21, // 22: muster.agent.v1.HardwareRecord.errors:type_name -> muster.agent.v1.HardwareRecord.ErrorsEntry
+	23, // 23: muster.agent.v1.AdvanceRequest.lease:type_name -> google.protobuf.Duration
+	3,  // 24: muster.agent.v1.Record.request:type_name -> muster.agent.v1.RunRequest
+	7,  // 25: muster.agent.v1.Record.operation:type_name -> muster.agent.v1.Operation
+	16, // 26: muster.agent.v1.HardwareRecord.ErrorsEntry.value:type_name -> muster.agent.v1.Fault
+	3,  // 27: muster.agent.v1.Agent.Run:input_type -> muster.agent.v1.RunRequest
+	4,  // 28: muster.agent.v1.Agent.Get:input_type -> muster.agent.v1.GetRequest
+	5,  // 29: muster.agent.v1.Agent.Cancel:input_type -> muster.agent.v1.CancelRequest
+	18, // 30: muster.agent.v1.Agent.Advance:input_type -> muster.agent.v1.AdvanceRequest
+	6,  // 31: muster.agent.v1.Agent.Status:input_type -> muster.agent.v1.StatusRequest
+	10, // 32: muster.agent.v1.Agent.Clear:input_type -> muster.agent.v1.ClearRequest
+	7,  // 33: muster.agent.v1.Agent.Run:output_type -> muster.agent.v1.Operation
+	7,  // 34: muster.agent.v1.Agent.Get:output_type -> muster.agent.v1.Operation
+	7,  // 35: muster.agent.v1.Agent.Cancel:output_type -> muster.agent.v1.Operation
+	19, // 36: muster.agent.v1.Agent.Advance:output_type -> muster.agent.v1.AdvanceReply
+	9,  // 37: muster.agent.v1.Agent.Status:output_type -> muster.agent.v1.NodeStatus
+	11, // 38: muster.agent.v1.Agent.Clear:output_type -> muster.agent.v1.Hardware
+	33, // [33:39] is the sub-list for method output_type
+	27, // [27:33] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -1062,13 +1979,15 @@ func file_agent_proto_init() {
 	if File_agent_proto != nil {
 		return
 	}
+	file_agent_proto_msgTypes[9].OneofWrappers = []any{}
+	file_agent_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   10,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

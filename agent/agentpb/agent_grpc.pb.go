@@ -26,6 +26,7 @@ const (
 	Agent_Cancel_FullMethodName  = "/muster.agent.v1.Agent/Cancel"
 	Agent_Advance_FullMethodName = "/muster.agent.v1.Agent/Advance"
 	Agent_Status_FullMethodName  = "/muster.agent.v1.Agent/Status"
+	Agent_Clear_FullMethodName   = "/muster.agent.v1.Agent/Clear"
 )
 
 // AgentClient is the client API for Agent service.
@@ -60,6 +61,10 @@ type AgentClient interface {
 	// Status returns what the node has. Errors: FAILED_PRECONDITION if another node
 	// is meant.
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*NodeStatus, error)
+	// Clear forgets the errors of the kernel log for which GPUs are at fault: a person has repaired or reset
+	// them. What the driver itself says of them stays. Errors: NOT_FOUND if there is no such GPU;
+	// FAILED_PRECONDITION if another node is meant, or the agent does not look at GPUs.
+	Clear(ctx context.Context, in *ClearRequest, opts ...grpc.CallOption) (*Hardware, error)
 }
 
 type agentClient struct {
@@ -120,6 +125,16 @@ func (c *agentClient) Status(ctx context.Context, in *StatusRequest, opts ...grp
 	return out, nil
 }
 
+func (c *agentClient) Clear(ctx context.Context, in *ClearRequest, opts ...grpc.CallOption) (*Hardware, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Hardware)
+	err := c.cc.Invoke(ctx, Agent_Clear_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AgentServer is the server API for Agent service.
 // All implementations must embed UnimplementedAgentServer
 // for forward compatibility.
@@ -152,6 +167,10 @@ type AgentServer interface {
 	// Status returns what the node has. Errors: FAILED_PRECONDITION if another node
 	// is meant.
 	Status(context.Context, *StatusRequest) (*NodeStatus, error)
+	// Clear forgets the errors of the kernel log for which GPUs are at fault: a person has repaired or reset
+	// them. What the driver itself says of them stays. Errors: NOT_FOUND if there is no such GPU;
+	// FAILED_PRECONDITION if another node is meant, or the agent does not look at GPUs.
+	Clear(context.Context, *ClearRequest) (*Hardware, error)
 	mustEmbedUnimplementedAgentServer()
 }
 
@@ -176,6 +195,9 @@ func (UnimplementedAgentServer) Advance(context.Context, *AdvanceRequest) (*Adva
 }
 func (UnimplementedAgentServer) Status(context.Context, *StatusRequest) (*NodeStatus, error) {
 	return nil, status.Error(codes.Unimplemented, "method Status not implemented")
+}
+func (UnimplementedAgentServer) Clear(context.Context, *ClearRequest) (*Hardware, error) {
+	return nil, status.Error(codes.Unimplemented, "method Clear not implemented")
 }
 func (UnimplementedAgentServer) mustEmbedUnimplementedAgentServer() {}
 func (UnimplementedAgentServer) testEmbeddedByValue()               {}
@@ -288,6 +310,24 @@ func _Agent_Status_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Agent_Clear_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ClearRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Clear(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Clear_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Clear(ctx, req.(*ClearRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Agent_ServiceDesc is the grpc.ServiceDesc for Agent service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -314,6 +354,10 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Status",
 			Handler:    _Agent_Status_Handler,
+		},
+		{
+			MethodName: "Clear",
+			Handler:    _Agent_Clear_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -82,6 +82,7 @@ var mayImport = map[string][]string{
 	"kube/sharing":   {"core", "core/cluster", "api/v1alpha1"},
 	"kube/recovery":  {"core", "api/v1alpha1", "kube/objects", "semantic/diagnose", "semantic/strikes"},
 	"kube/pause":     {"core", "agent", "agent/agentpb", "api/v1alpha1", "checkpoint", "checkpoint/pause", "kube/act", "kube/objects", "kube/tables", "kube/translate"},
+	"kube/publish":   {"agent/agentpb", "api/v1alpha1", "core/cluster"}, // the agent writes by it
 	"kube/access":    {},
 	"kube/advise":    {"core", "api/v1alpha1", "kube/translate", "semantic/metadata"},
 	"kube/feed":      {}, // it knows neither the tables nor the objects
@@ -120,8 +121,9 @@ var mayImport = map[string][]string{
 
 	"checkpoint/image":   {}, // it reads and writes files of the shim's, and asks no process
 	"checkpoint/offload": {"checkpoint", "checkpoint/image", "gpu"},
-	"agent":              {"agent/agentpb", "checkpoint", "checkpoint/image", "checkpoint/offload", "checkpoint/pause", "gpu"},
+	"agent":              {"agent/agentpb", "agent/hardware", "checkpoint", "checkpoint/image", "checkpoint/offload", "checkpoint/pause", "gpu"},
 	"agent/agentpb":      {},
+	"agent/hardware":     {"agent/agentpb", "internal/durable", "semantic/diagnose"},
 
 	// Which kernel runs on which of several unlike GPUs. The planner computes, and nothing else.
 	"disagg":             {"api/strict", "core", "disagg/monitor", "disagg/pipeline", "disagg/plan", "internal/table", "workload"}, // workload for errors about files
