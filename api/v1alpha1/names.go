@@ -260,6 +260,12 @@ const (
 // the port that the scheduler was started with.
 const AgentAnnotation = "muster.sh/agent"
 
+// AgentOfLabel of a DeviceTaintRule is the node whose agent made it, or a hash of the name of one with a long name.
+const AgentOfLabel = "muster.sh/agent-of"
+
+// FaultTaint is the key of the taint of a device that the agent of its node found at fault. Its value is the reason.
+const FaultTaint = "muster.sh/gpu-fault"
+
 // QuotaGate is the scheduling gate of pods whose queue lacks quota, so that
 // autoscalers do not add nodes for them. It mirrors the scheduler's decision, and
 // only the scheduler removes it.
@@ -300,7 +306,7 @@ var Keys = []string{
 	LastCheckpointAnnotation, WalltimeAnnotation, RequiredTopologyAnnotation, PreferredTopologyAnnotation, ClosenessAnnotation,
 	GPUCombinationsAnnotation, GPUModelsAnnotation, GPUFractionAnnotation, GPUCountAnnotation, GPUMemoryAnnotation, MinMemberAnnotation, OnFailureAnnotation, StaleGraceAnnotation,
 	TaskAnnotation, StageAnnotation, SegmentSizeAnnotation, SegmentTopologyAnnotation, GPUsAnnotation, NICsAnnotation, ShareAnnotation, BackfilledAnnotation, SuspendedLabel,
-	DrainAnnotation, EvictionsAnnotation, CordonedAnnotation, StrikesAnnotation, TestAnnotation, DiagnosticLabel, TestsAnnotation, RecoveryAnnotation, ReleaseAnnotation, MoveAnnotation, MovingAnnotation, StandbyUntilAnnotation, StandbyKeepsAnnotation, StandbyAnnotation, PausableAnnotation, AgentAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUSharingLabel, GPUPositionsAnnotation, ShardsLabel,
+	DrainAnnotation, EvictionsAnnotation, CordonedAnnotation, StrikesAnnotation, TestAnnotation, DiagnosticLabel, TestsAnnotation, RecoveryAnnotation, ReleaseAnnotation, MoveAnnotation, MovingAnnotation, StandbyUntilAnnotation, StandbyKeepsAnnotation, StandbyAnnotation, PausableAnnotation, AgentAnnotation, AgentOfLabel, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUSharingLabel, GPUPositionsAnnotation, ShardsLabel,
 	DependencyAnnotation, SlurmJobIDLabel, SlurmJobNameAnnotation, SlurmArrayLabel, SlurmArrayLimitAnnotation, CommentAnnotation,
 }
 

@@ -1,7 +1,7 @@
 // Package health reads what the conditions of nodes say about the health of their GPUs.
 //
 // The Ready condition says nothing of GPUs, and a device plugin may go on to offer one that is
-// broken. Agents that look at them (node-problem-detector with its plugins, NVSentinel on top of
+// broken. Agents that look at them (our own, node-problem-detector with its plugins, NVSentinel on top of
 // DCGM, the agents of clouds) report what they find as conditions of the node.
 package health
 
@@ -27,6 +27,8 @@ var Conditions = map[v1.NodeConditionType]v1.ConditionStatus{
 	// node-problem-detector, as AKS configures it: learn.microsoft.com/azure/aks/gpu-health-monitoring.
 	"GPUMissing": v1.ConditionTrue, "XIDErrors": v1.ConditionTrue, "GPUXIDErrors": v1.ConditionTrue,
 	"NVLinkStatusInactive": v1.ConditionTrue, "UnhealthyNvidiaDevicePlugin": v1.ConditionTrue,
+	// The agents of nodes: docs/agent.md.
+	"GPUHealthy": v1.ConditionFalse,
 	// NVSentinel, from DCGM's health watches and the logs of the driver; only fatal findings are conditions:
 	// github.com/NVIDIA/NVSentinel. The watches are Gpu*Watch.
 	"GpuXidError": v1.ConditionTrue, "SysLogsXIDError": v1.ConditionTrue, "SysLogsSXIDError": v1.ConditionTrue, "SysLogsGPUFallenOff": v1.ConditionTrue,
@@ -44,7 +46,7 @@ func bad(of v1.NodeConditionType) v1.ConditionStatus {
 	return Conditions[of]
 }
 
-// named finds the numbers of GPUs in NVSentinel's messages.
+// named finds the numbers of GPUs in the messages of NVSentinel and of our agents.
 var named = regexp.MustCompile(`\bGPU:(\d{1,2})\b`)
 
 // maxMessage is how much of a message is kept.
