@@ -34,15 +34,19 @@ func newAgent() *cobra.Command {
 		files   agent.TLS
 		clients []string
 		images  storeFlags
+		gpus    watchFlags
 	)
 	c := &cobra.Command{
 		Use:   "agent",
-		Short: "Run the agent of a node, which pauses GPU processes on request",
+		Short: "Run the agent of a node, which pauses GPU processes on request and watches the GPUs",
 		Long: `Agent waits for requests to pause and resume the GPU processes of this node, and to
 store their memory as images and restore it, from muster pause, resume, checkpoint
 and restore with --agent. It writes each operation to a file
 before it begins, and goes on with it after a crash. Clients and agent know each
-other by certificates (mutual TLS), which it reads again at each connection.`,
+other by certificates (mutual TLS), which it reads again at each connection.
+
+At each --gpu-interval it asks the driver for the GPUs, and reads what it wrote to the
+kernel log: muster agent gpus shows them.`,
 		Example: `  muster agent certificates --out certs --host node-1 --host 10.0.0.1
   muster agent --tls-cert certs/agent.crt --tls-key certs/agent.key --tls-ca certs/ca.crt
   muster agent --image-store /data/images --image-key image.key --tls-cert certs/agent.crt --tls-key certs/agent.key --tls-ca certs/ca.crt
@@ -69,6 +73,10 @@ other by certificates (mutual TLS), which it reads again at each connection.`,
 				}
 				o.Images = agent.Store(store)
 			}
+			watch, err := gpus.open(c, &o)
+			if err != nil {
+				return err
+			}
 			l, err := net.Listen("tcp", listen)
 			if err != nil {
 				return badUsage(c, "--listen: %v", err)
@@ -80,8 +88,11 @@ other by certificates (mutual TLS), which it reads again at each connection.`,
 			}
 			ctx, stop := interruptible(c)
 			defer stop()
+			watched := watch(ctx)
 			fmt.Fprintf(c.OutOrStdout(), "agent of node %s listens on %s\n", table.Printable(o.Node), l.Addr())
-			return errors.Join(a.Serve(ctx, l, files, clients), a.Close())
+			err = a.Serve(ctx, l, files, clients)
+			watched()
+			return errors.Join(err, a.Close())
 		},
 	}
 	c.Flags().StringVar(&listen, "listen", ":9440", "the address to listen on")
@@ -90,9 +101,10 @@ other by certificates (mutual TLS), which it reads again at each connection.`,
 	c.Flags().StringSliceVar(&clients, "client", []string{"muster"}, "the names of the clients that may connect: the common name or a DNS name of their certificates")
 	c.Flags().StringVar(&images.store, "image-store", "", "where checkpointed processes have their memory: a `FOLDER`, or s3://BUCKET/PREFIX; without it no checkpoints are made")
 	c.Flags().StringVar(&images.key, "image-key", "", "the `FILE` of the key of encrypted images: 64 hexadecimal digits")
+	gpus.register(c)
 	dirFlag(c, &o.GPUDir)
 	tlsFlags(c, &files)
-	c.AddCommand(newAgentCertificates())
+	c.AddCommand(newAgentCertificates(), newAgentGPUs(), newAgentClear())
 	return c
 }
 
