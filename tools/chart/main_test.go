@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io/fs"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -254,6 +255,44 @@ func TestAgents(t *testing.T) {
 	}
 	if _, err := render(chartDir, map[string]any{"agents": map[string]any{"daemonSet": map[string]any{"enabled": true}}}); err == nil {
 		t.Error("agents without certificates are taken")
+	}
+}
+
+// Agents look at GPUs, read the kernel log and write to the API where that is said, and only there.
+func TestAgentsWatch(t *testing.T) {
+	daemonSet := func(more map[string]any) []object {
+		values := map[string]any{"enabled": true, "secret": "agents"}
+		maps.Copy(values, more)
+		return renderObjects(t, map[string]any{"agents": map[string]any{"daemonSet": values}})
+	}
+	all := daemonSet(nil)
+	pod := find[*appsv1.DaemonSet](t, all, "muster-agent").Spec.Template.Spec
+	c := pod.Containers[0]
+	if pod.ServiceAccountName != "" || *pod.AutomountServiceAccountToken || c.SecurityContext.Privileged != nil || !slices.Contains(c.Args, "--gpu-interval=0s") || slices.Contains(c.Args, "--publish") || pod.RuntimeClassName != nil {
+		t.Errorf("by default: %+v", pod)
+	}
+	if slices.Contains(names(all), "ClusterRole muster-agent") {
+		t.Error("agents that do not write have a role")
+	}
+	all = daemonSet(map[string]any{"gpuInterval": "15s", "image": "muster-agent:1", "runtimeClassName": "nvidia", "kernelLog": "/dev/kmsg", "publish": true})
+	pod = find[*appsv1.DaemonSet](t, all, "muster-agent").Spec.Template.Spec
+	c = pod.Containers[0]
+	if pod.ServiceAccountName != "muster-agent" || pod.AutomountServiceAccountToken != nil || !*c.SecurityContext.Privileged || *pod.RuntimeClassName != "nvidia" || c.Image != "muster-agent:1" ||
+		!slices.Contains(c.Args, "--gpu-interval=15s") || !slices.Contains(c.Args, "--publish") || !slices.Contains(c.Args, "--kernel-log=/dev/kmsg") {
+		t.Errorf("%+v", pod)
+	}
+	if v := pod.Volumes[len(pod.Volumes)-1]; v.Name != "kernel-log" || v.HostPath.Path != "/dev/kmsg" {
+		t.Errorf("%+v", pod.Volumes)
+	}
+	var can []string
+	for _, r := range find[*rbacv1.ClusterRole](t, all, "muster-agent").Rules {
+		can = append(can, strings.Join(r.Verbs, ",")+" "+strings.Join(r.Resources, ","))
+	}
+	if want := []string{"get nodes", "patch nodes/status", "list resourceslices", "list,create,delete devicetaintrules"}; !slices.Equal(can, want) {
+		t.Errorf("agents may %q, expected %q", can, want)
+	}
+	if !slices.Contains(names(all), "ValidatingAdmissionPolicyBinding muster-agents") {
+		t.Error("nothing holds agents to their nodes")
 	}
 }
 
