@@ -239,8 +239,11 @@ func chart(t *testing.T, name string) []string {
 	}
 	var out strings.Builder
 	err = tmpl.Execute(&out, map[string]any{
-		"Release": map[string]any{"Name": "muster"},
-		"Values":  map[string]any{"quotaGate": map[string]any{"enabled": true}},
+		"Release": map[string]any{"Name": "muster", "Namespace": systemNamespace},
+		"Values": map[string]any{
+			"quotaGate": map[string]any{"enabled": true},
+			"agents":    map[string]any{"daemonSet": map[string]any{"enabled": true, "publish": true}},
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
