@@ -24,6 +24,7 @@ type idleClass struct {
 	class *class
 	awake bool
 	dozes bool  // it is awake, and when wake saw it last, it was asleep
+	model int32 // its number, if the jobs may use that one alone, else -1
 	bound bound // of its first job, if it is awake
 	// world and epoch are those in which the rest was found; epoch is 0 if nothing was.
 	world, epoch uint64
@@ -35,6 +36,15 @@ type idleClass struct {
 	possible bool // see class.possible
 	pools    uint64
 	unsearched
+}
+
+// newIdle returns a class that is not to be tried for now, of which nothing else was found.
+func newIdle(c *class) idleClass {
+	ic := idleClass{class: c, state: c.state, first: c.first, model: -1}
+	if len(c.models) == 1 {
+		ic.model = int32(c.models[0])
+	}
+	return ic
 }
 
 // unsearched says for how long no search is worth a try: until so many changes are counted, a time has come, so much is free that
@@ -51,7 +61,7 @@ type unsearched struct {
 // sleep notes of an idle class that a try would decide nothing, and for how long no search is worth one.
 func (ps *pass) sleep(c *class, until unsearched) {
 	ic := c.idleAs()
-	*ic = idleClass{class: c, state: c.state, first: c.first}
+	*ic = newIdle(c)
 	c.idleIn.calm = calm{}
 	j := c.head()
 	need, simple := c.simple()
@@ -220,7 +230,7 @@ func (ps *pass) slotsOf(sh *place.Shape) int {
 // mostShapes is of how many shapes a pass keeps that.
 const mostShapes = 16
 
-// restate files an idle class for which no search is worth a try, and which lacks quota now in place of room, or the other way round,
+// restate notes of an idle class for which no search is worth a try, and which lacks quota now in place of room, or the other way round,
 // by that, as a try would; false if only a try tells.
 func (ps *pass) restate(q *sight, c *idleClass, lacks bool) bool {
 	k := c.class // it is not in the processor's caches: as a rule nothing is read of it
@@ -239,7 +249,7 @@ func (ps *pass) restate(q *sight, c *idleClass, lacks bool) bool {
 		if moves {
 			c.free = c.gpu
 		}
-		k.exhausted, k.short = false, ps.policy.Preempt.evicts() && q.queue.NominalRoom(q.model) < c.gpu
+		k.exhausted, k.short = false, true
 	}
 	k.trimmed = false
 	ps.waiting.restate(k, state)

@@ -82,7 +82,7 @@ func (s *idleClasses) add(c *class) {
 		s.queues = append(s.queues, q)
 	}
 	c.idleIn, c.idle = q, len(q.classes)
-	q.classes, q.calm = append(q.classes, idleClass{class: c, state: c.state, first: c.first}), calm{}
+	q.classes, q.calm = append(q.classes, newIdle(c)), calm{}
 	s.count++
 }
 

@@ -26,7 +26,6 @@ type class struct {
 	roundTurn
 	hasTurn bool
 	bound   bound // of the first job, while it is among the borrowers
-	filed   []filing
 	// While it is in a line: which one, whose jobs these are, and what that user holds. See turns.go.
 	line *line
 	user *user
@@ -52,9 +51,6 @@ type class struct {
 	trimmed bool
 }
 
-// filing is a place in waiting.stuck.
-type filing struct{ model, at int }
-
 // classState says what is known about a class.
 type classState uint8
 
@@ -70,7 +66,7 @@ const (
 // waiting is the jobs that wait, by class.
 //
 // Invariant: a class with jobs is in the files of its state, and in no others: classActive in
-// active, classStuck in stuck for each of its models, all but classActive in idle, and under
+// active, all but classActive in idle, and under
 // StrictFIFO classActive and classStuck in ready. Within a pass, one that was postponed is in
 // borrowers in place of active and ready. A class without jobs is in no file.
 type waiting struct {
@@ -85,17 +81,14 @@ type waiting struct {
 	// would be within nominal quota have been tried: those come first that keep to what their queues
 	// are owed, then those that borrow from nearer queues, then the same way.
 	borrowers heap[*class]
-	// stuck are the classes that found no room, the same way, by the number of each GPU model
-	// that they may use; nothing for models on which no class was stuck yet.
-	stuck  []heap[*class]
-	rounds rounds
-	turn   turnOf      // of the class that the pass tries, or tried last
-	idle   idleClasses // not to be tried for now
-	count  int         // classes that have jobs
+	rounds    rounds
+	turn      turnOf      // of the class that the pass tries, or tried last
+	idle      idleClasses // not to be tried for now
+	firsts    firsts      // of those
+	count     int         // classes that have jobs
 	// relabelled counts the changes of labels and device sets that no pod named: see named.
 	relabelled uint64
 	paused     heap[*job] // by the end of their pause
-	woken      []*class   // scratch memory
 	slots      []slotsOfShape
 }
 
@@ -115,14 +108,6 @@ func newWaiting(strict bool, classOf func(*job) classID, served *longTerm, turns
 		return a.notBefore < b.notBefore || a.notBefore == b.notBefore && a.key.seq < b.key.seq
 	}}
 	return w
-}
-
-// stuckOn returns the classes that found no room and may use a model.
-func (w *waiting) stuckOn(model int) *heap[*class] {
-	for n := len(w.stuck); n <= model; n++ {
-		w.stuck = append(w.stuck, heap[*class]{less: headFirst, moved: func(c *class, at int) { c.movedTo(n, at) }})
-	}
-	return &w.stuck[model]
 }
 
 // classID is what jobs of a class have in common.
@@ -323,42 +308,6 @@ func (w *waiting) howStarted(j *job) Reason {
 	return Placed
 }
 
-// overtakes reports whether a job that starts now overtakes an earlier one that waits
-// for a GPU model of its own, and that is not still to be tried.
-func (w *waiting) overtakes(j *job) bool {
-	for _, m := range j.class.models {
-		if w.stuckBefore(w.stuckOn(m), 0, j) {
-			return true
-		}
-	}
-	return false
-}
-
-// stuckBefore reports whether a job comes after one of the stuck classes from a place in their heap on.
-func (w *waiting) stuckBefore(stuck *heap[*class], at int, j *job) bool {
-	if at >= len(stuck.items) || !stuck.items[at].first.before(&j.key) {
-		return false
-	}
-	if c := stuck.items[at]; c != j.class && !w.untried(c.idleAs()) {
-		return true
-	}
-	return w.stuckBefore(stuck, 2*at+1, j) || w.stuckBefore(stuck, 2*at+2, j)
-}
-
-// firstOverrun returns the first job that waits for quota, nil without any.
-func (w *waiting) firstOverrun() *job {
-	var first *idleClass
-	for c := range w.idle.all() {
-		if c.state == classOverrun && (first == nil || c.first.before(&first.first)) {
-			first = c
-		}
-	}
-	if first == nil {
-		return nil
-	}
-	return first.class.head()
-}
-
 // postpone puts a class off until those have been tried that would be within nominal quota, or
 // would borrow from nearer queues.
 func (w *waiting) postpone(c *class, b bound) {
@@ -399,55 +348,32 @@ func (w *waiting) setClass(c *class, s classState) {
 	if w.strict && (s == classActive || s == classStuck) {
 		w.ready.push(c)
 	}
-	switch s {
-	case classActive:
+	if s == classActive {
 		w.served.reorder(c)
 		w.active.push(c)
-	case classStuck:
-		w.fileStuck(c)
 	}
 	if s == classActive || s == classStuck && w.strict {
 		w.turns.join(c)
 	}
 	if s != classActive {
 		w.idle.add(c)
+		w.firsts.idle(c.idleAs())
 		w.rounds.count(c)
 	}
 }
 
 // restate files an idle class that found no room, or no quota, as one that lacks the other now.
 func (w *waiting) restate(c *class, s classState) {
-	for _, f := range c.filed {
-		w.stuck[f.model].remove(c, f.at)
-	}
-	c.filed = c.filed[:0]
-	c.state, c.idleAs().state = s, s
-	if s == classStuck {
-		w.fileStuck(c)
-	}
-}
-
-// fileStuck files a class that found no room.
-func (w *waiting) fileStuck(c *class) {
-	for _, m := range c.models {
-		c.filed = append(c.filed, filing{model: m})
-		w.stuckOn(m).push(c)
-	}
+	w.firsts.leaves(c)
+	ic := c.idleAs()
+	c.state, ic.state = s, s
+	w.firsts.idle(ic)
 }
 
 // order puts the classes to be tried in order again after that has changed.
 func (w *waiting) order() {
 	w.active.order()
 	w.borrowers.order()
-}
-
-// movedTo records the place of a class in waiting.stuck.
-func (c *class) movedTo(model, at int) {
-	for i := range c.filed {
-		if c.filed[i].model == model {
-			c.filed[i].at = at
-		}
-	}
 }
 
 // unlist takes a class out of all files. Its state stays.
@@ -460,11 +386,8 @@ func (w *waiting) unlist(c *class) {
 		w.borrowers.remove(c, c.at[2])
 	}
 	w.turns.leave(c)
-	for _, f := range c.filed {
-		w.stuck[f.model].remove(c, f.at)
-	}
-	c.filed = c.filed[:0]
 	if w.idle.remove(c) {
+		w.firsts.leaves(c)
 		w.rounds.uncount(c)
 	}
 }

@@ -30,7 +30,7 @@ func TestWaitingIsFiledByState(t *testing.T) {
 			now += Second
 			w.rounds.pass++
 			pick := func() *job { return jobs[rapid.IntRange(0, len(jobs)-1).Draw(t, "job")] }
-			switch step := rapid.IntRange(0, 7).Draw(t, "step"); {
+			switch step := rapid.IntRange(0, 9).Draw(t, "step"); {
 			case step == 0 || len(jobs) == 0:
 				j := waitingJob(uint64(len(jobs)+1), int32(rapid.IntRange(0, 2).Draw(t, "priority")))
 				j.queue, _ = q.Lookup("q")
@@ -63,6 +63,15 @@ func TestWaitingIsFiledByState(t *testing.T) {
 				} else if p.state == podRunning {
 					e.turns.place(j, p, -1)
 					j.set(p, podWaiting)
+				}
+			case step == 8:
+				if c := pick().class; c != nil && !w.strict && (c.state == classStuck || c.state == classOverrun) {
+					w.restate(c, classState(rapid.SampledFrom([]classState{classStuck, classOverrun}).Draw(t, "state")))
+				}
+			case step == 9:
+				if c := pick().class; c != nil {
+					c.models = rapid.SliceOfDistinct(rapid.IntRange(0, 2), rapid.ID[int]).Draw(t, "models")
+					w.onModels(c)
 				}
 			case step == 6:
 				for c := range w.rounds.next(headFirst) {
@@ -104,15 +113,9 @@ func checkFiles(t *rapid.T, w *waiting) {
 			{"ready", w.ready.has(c, c.at[1]), has && !postponed && w.strict && c.state <= classStuck},
 			{"line", c.line != nil, has && c.head().queue.FairUsers && (postponed || c.state == classActive || w.strict && c.state == classStuck)},
 			{"idle", w.idle.any(func(i *idleClass) bool { return i.class == c }), has && c.state != classActive},
-			{"stuck", len(c.filed) > 0, has && c.state == classStuck && len(c.models) > 0},
 		} {
 			if f.is != f.want {
 				t.Fatalf("class %d in state %d with %d jobs: in %s %v, want %v", c.id.pods, c.state, len(c.jobs.items), f.name, f.is, f.want)
-			}
-		}
-		for _, f := range c.filed {
-			if !w.stuck[f.model].has(c, f.at) {
-				t.Fatalf("class %d is not where it says under model %d", c.id.pods, f.model)
 			}
 		}
 		first(t, c.jobs.items, jobBefore)
@@ -124,12 +127,36 @@ func checkFiles(t *rapid.T, w *waiting) {
 			t.Fatalf("the class whose turn it is says %d, and its user holds %d", c[0].held, c[0].user.held)
 		}
 	}
-	heaps := append([]heap[*class]{w.active, w.ready}, w.stuck...)
-	for _, h := range heaps {
+	for _, h := range []heap[*class]{w.active, w.ready} {
 		first(t, h.items, headFirst)
 	}
+	checkFirsts(t, w)
 	first(t, w.borrowers.items, nearerFirst)
 	first(t, w.paused.items, w.paused.less)
+}
+
+// checkFirsts compares the first classes with those that a look at all classes finds.
+func checkFirsts(t *rapid.T, w *waiting) {
+	for model := range 4 {
+		var stuck *class
+		for _, c := range w.classes {
+			if c.idleIn != nil && c.state == classStuck && slices.Contains(c.models, model) && (stuck == nil || headFirst(c, stuck)) {
+				stuck = c
+			}
+		}
+		if found := w.firstStuck(model); found != stuck {
+			t.Fatalf("the first class that is stuck on model %d is said to be %v, expected %v", model, found, stuck)
+		}
+	}
+	var overrun *job
+	for _, c := range w.classes {
+		if c.idleIn != nil && c.state == classOverrun && (overrun == nil || jobBefore(c.head(), overrun)) {
+			overrun = c.head()
+		}
+	}
+	if found := w.firstOverrun(); found != overrun {
+		t.Fatalf("the first job without quota is said to be %v, expected %v", found, overrun)
+	}
 }
 
 // checkRounds checks that the idle classes of each user are counted, and that those that are due are in one round, once.

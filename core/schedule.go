@@ -229,16 +229,16 @@ func (ps *pass) reactivate() {
 		return
 	}
 
-	// 3. Only room was freed: the classes that are stuck on the models of those pools. They are
-	// listed first, as filing them changes the heaps.
-	ps.waiting.woken = ps.waiting.woken[:0]
-	for m := range ps.waiting.stuck {
-		if len(ps.waiting.stuck[m].items) > 0 && ps.freedOn(m) {
-			ps.waiting.woken = append(ps.waiting.woken, ps.waiting.stuck[m].items...)
+	// 3. Only room was freed: the classes that are stuck on the models of those pools.
+	for m := range ps.runs.loads {
+		if !ps.freedOn(m) {
+			continue
 		}
-	}
-	for _, c := range ps.waiting.woken {
-		ps.reactivateOne(c)
+		for c := range ps.waiting.idle.all() {
+			if c.stuckOn(m) {
+				ps.reactivateOne(c.class)
+			}
+		}
 	}
 }
 
@@ -572,8 +572,8 @@ func (ps *pass) preemptForHeads() {
 	if !ps.policy.Preempt.Backfill || ps.policy.CountsGPUTime() {
 		return
 	}
-	for m := range ps.waiting.stuck {
-		for len(ps.waiting.stuck[m].items) > 0 && (ps.preemptForHead(ps.waiting.stuck[m].items[0].head()) || ps.preemptForNext(m)) {
+	for m := range ps.runs.loads {
+		for c := ps.waiting.firstStuck(m); c != nil && (ps.preemptForHead(c.head()) || ps.preemptForNext(m, c)); c = ps.waiting.firstStuck(m) {
 		}
 	}
 	if ps.ledger.Limited() {
@@ -583,19 +583,18 @@ func (ps *pass) preemptForHeads() {
 }
 
 // preemptForNext is preemptForHead for the first job that waits for a GPU model, and has quota, if
-// others took the quota of those before it since they were tried: these wait for quota, and hold up none.
-func (ps *pass) preemptForNext(model int) bool {
-	classes := ps.waiting.stuck[model].items
-	if !ps.ledger.Limited() || len(classes) == 1 || !ps.outOfQuota(classes[0]) {
+// others took the quota of those before it since they were tried, such as the first class: these wait for quota, and hold up none.
+func (ps *pass) preemptForNext(model int, head *class) bool {
+	if !ps.ledger.Limited() || !ps.outOfQuota(head) {
 		return false
 	}
-	var first *job
-	for _, c := range classes[1:] {
-		if j := c.head(); (first == nil || j.key.before(&first.key)) && !ps.outOfQuota(c) {
-			first = j
+	var next firstClass
+	for c := range ps.waiting.idle.all() {
+		if c.stuckOn(model) && (next.class == nil || c.first.before(&next.first)) && c.class != head && !ps.outOfQuota(c.class) {
+			next.take(&c.first, c.class)
 		}
 	}
-	return first != nil && ps.preemptForHead(first)
+	return next.class != nil && ps.preemptForHead(next.class.head())
 }
 
 // untriedBefore reports whether a job that comes before this one in the order, and waits for a GPU model

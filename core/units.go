@@ -229,6 +229,7 @@ func (us *units) compile(c *class) {
 			}
 		}
 	}
+	us.waiting.onModels(c)
 }
 
 // dropAmounts drops the lists of amounts of jobs that have ended, if there are many: a user may write another resource, or another
