@@ -3,9 +3,11 @@ package core
 import (
 	"iter"
 	"math"
+	"math/bits"
 	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/core/place"
 )
 
 // This file looks at the pods that may be evicted the cheapest first. Of 18,000 that are listed (reclaimable.go), a plan for one pod
@@ -64,6 +66,8 @@ type ahead struct {
 	passed bool
 	paid   bool
 	looked heap[victim]
+	// near are the nodes on which it looks, a bit each; nil for all.
+	near []uint64
 }
 
 // fewLeads is how many leads are listed at first, leadGrowth how many times as many each time.
@@ -85,8 +89,11 @@ func (l level) before(o level) bool {
 // lowest is before the level of every lead.
 func lowest() level { return level{precedence: precedence{class: LP + 1}} }
 
+// more reports whether a search may find more victims, where it looks.
+func (s *search) more() bool { return len(s.ahead.leads.items)+len(s.ahead.looked.items) > 0 }
+
 // partial reports whether a search has not found all its victims yet.
-func (s *search) partial() bool { return len(s.ahead.leads.items)+len(s.ahead.looked.items) > 0 }
+func (s *search) partial() bool { return s.ahead.near != nil || s.more() }
 
 // refill lists the next leads if all that were listed have been looked at.
 func (pl *planner) refill(s *search) {
@@ -140,9 +147,9 @@ func (pl *planner) list(s *search) {
 // of a lower level than one.
 func (pl *planner) later(s *search, needless func(least level) bool) iter.Seq2[lead, *coveredPod] {
 	a := &s.ahead
-	cohort, own := pl.entitlement.cohortAt(a.by.queue), pl.tenantOfOwn(&a.by)
+	cohort := pl.entitlement.cohortAt(a.by.queue)
 	return func(yield func(lead, *coveredPod) bool) {
-		for list, others := range pl.leavers(&a.by) {
+		for list, leaving := range pl.leavers(&a.by) {
 			least := pl.leastLevel(list, cohort, &a.by)
 			if needless(least) {
 				continue
@@ -159,7 +166,7 @@ func (pl *planner) later(s *search, needless func(least level) bool) iter.Seq2[l
 					continue
 				}
 				p := &list.pods[i]
-				if p.follows || others && p.tenant == own || a.paid && pl.pays(p, &a.by) {
+				if p.follows || leaving.omits(p) || a.paid && pl.pays(p, &a.by) || a.near != nil && !a.isNear(list.pods[i:]) {
 					continue
 				}
 				l := pl.leadTo(p, list.of, cohort, &a.by)
@@ -196,12 +203,75 @@ func (pl *planner) cheapestFirst(c preemptor) bool {
 	return pods > pl.looksAtAll && !c.head && pl.listed() && pl.policy.Preempt.Victims == LeastWork && !pl.affinities.constrain(c.job)
 }
 
-// lookAhead begins a search for the cheapest victims of all nodes.
-func (pl *planner) lookAhead(s *search, c preemptor) {
+// manyLooked is how many victims a search has found at least when it begins to leave out nodes: to find those takes a look at all pods.
+const manyLooked = 64
+
+// narrow begins a search again on those nodes alone on which the pod would find GPUs if all left that may: of 3,000 pods on one GPU each, nearly all are
+// alone on their nodes, and cost less than one on four. It reports whether it did.
+func (pl *planner) narrow(s *search, u *place.Unit) bool {
+	a, size := &s.ahead, u.Tasks[0].GPUs
+	if a.near != nil || !s.more() || len(s.victims) < pl.manyLooked || size < 2 || pl.standbys.ever {
+		return false
+	}
+
+	// 1. Where those are that may leave, and what they hold there.
+	freed := cleared(pl.freed, pl.state.Nodes())
+	pl.freed = freed
+	near := make([]uint64, (len(freed)+63)/64)
+	for list, leaving := range pl.leavers(&a.by) {
+		someYoung := pl.isYoung(list.latest, a.by.now)
+		for i, f := range list.frees {
+			if leaving.omits(&list.pods[i]) || someYoung && pl.isYoung(list.terms[i].since, a.by.now) {
+				continue
+			}
+			freed[f.node] += f.devices
+			near[f.node/64] |= 1 << (f.node % 64)
+		}
+	}
+
+	// 2. Which of these nodes would do.
+	for k, nodes := range near {
+		for ; nodes != 0; nodes &= nodes - 1 {
+			bit := bits.TrailingZeros64(nodes)
+			id := 64*k + bit
+			n := pl.state.Node(cluster.NodeID(id))
+			if !n.Open() || n.Free()+int(freed[id]) < size || a.by.class.pools&poolBit(n) == 0 {
+				near[k] &^= 1 << bit
+			}
+		}
+	}
+	pl.lookAhead(s, a.by, near)
+	return true
+}
+
+// widen begins a search again on all nodes if it leaves out some.
+func (pl *planner) widen(s *search) {
+	if s.ahead.near != nil {
+		pl.lookAhead(s, s.ahead.by, nil)
+		pl.lookAtMore(s, fewVictims)
+	}
+}
+
+// isNear reports whether the first one of listed pods, or one that follows it, is on one of the nodes on which a search looks.
+func (a *ahead) isNear(pods []coveredPod) bool {
+	for i := range pods {
+		if i > 0 && !pods[i].follows {
+			break
+		}
+		if node := pods[i].node; a.near[node/64]>>(node%64)&1 == 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// lookAhead begins a search for the cheapest victims of some nodes, a bit each, or of all.
+func (pl *planner) lookAhead(s *search, c preemptor, near []uint64) {
 	s.due, s.sorted = Never, true
+	s.victims, s.nodes, s.at, s.groups = s.victims[:0], nil, s.at[:0], s.groups[:0]
 	pl.trial++
 	a := &s.ahead
-	a.by, a.level, a.left, a.more, a.most, a.limit, a.paid = c, lowest(), false, true, pl.fewLeads, math.MaxInt64, false
+	a.by, a.level, a.left, a.more, a.most, a.limit, a.paid, a.near = c, lowest(), false, true, pl.fewLeads, math.MaxInt64, false, near
 	a.leads = heap[lead]{items: a.leads.items[:0], moved: func(lead, int) {}, less: func(a, b lead) bool { return a.before(&b) }}
 	a.looked = heap[victim]{items: a.looked.items[:0], moved: func(victim, int) {}, less: func(a, b victim) bool { return a.cheaper(&b) < 0 }}
 	pl.noteYoung(s, &c)
@@ -211,8 +281,7 @@ func (pl *planner) lookAhead(s *search, c preemptor) {
 
 // noteYoung notes when the first of those pods may leave that are too young now.
 func (pl *planner) noteYoung(s *search, c *preemptor) {
-	own := pl.tenantOfOwn(c)
-	for list, others := range pl.leavers(c) {
+	for list, leaving := range pl.leavers(c) {
 		if !pl.isYoung(list.latest, c.now) {
 			continue
 		}
@@ -221,10 +290,10 @@ func (pl *planner) noteYoung(s *search, c *preemptor) {
 				continue
 			}
 			p := &list.pods[i]
-			if p.follows || others && p.tenant == own {
+			if p.follows || leaving.omits(p) {
 				continue
 			}
-			pl.mayAddVictim(s, *c, pl.jobs.slots[p.Job], int(p.Pod)) // it adds none, and says when it may
+			pl.mayAddVictim(s, c, pl.jobs.slots[p.Job], int(p.Pod)) // it adds none, and says when it may
 		}
 	}
 }
@@ -237,7 +306,7 @@ func (pl *planner) leadTo(p *coveredPod, of precedence, cohort int32, c *preempt
 	out := lead{price: price{precedence: of}, pod: p}
 	t := &pl.entitlement.tenants[p.tenant]
 	switch {
-	case p.cover == byNominal && t.cohort != cohort && t.queue.Common(c.queue).Lists() == nil: // no queue above both has quota
+	case p.cover == byNominal && t.cohort != cohort && pl.apart(p.tenant, c):
 		out.spared = sparedByQuota
 	case p.cover == byShare && t.queue != c.queue && p.gpu > 0:
 		if out.excess = t.exceeds(p.gpu); !out.excess {
@@ -283,10 +352,10 @@ func (t *tenant) exceeds(gpu Milli) bool {
 // lookAtMore finds so many more victims, as far as there are any, and reports whether it found some.
 func (pl *planner) lookAtMore(s *search, most int) bool {
 	a, before := &s.ahead, len(s.victims)
-	if !s.partial() {
+	if !s.more() {
 		return false
 	}
-	for s.partial() && len(s.victims)-before < most {
+	for s.more() && len(s.victims)-before < most {
 		if len(a.looked.items) > 0 {
 			next := a.looked.items[0]
 			if len(a.leads.items) == 0 || next.precedes(&a.leads.items[0]) {
@@ -309,13 +378,14 @@ func (pl *planner) lookAtMore(s *search, most int) bool {
 
 // lookAtAll completes a search.
 func (pl *planner) lookAtAll(s *search) {
+	pl.widen(s)
 	pl.lookAtMore(s, math.MaxInt)
 }
 
 // others looks at all that is ahead of a search, and returns what it found, in no order. Nothing is ahead then.
 func (pl *planner) others(s *search) []victim {
 	a, n := &s.ahead, len(s.victims)
-	look := func(p *coveredPod) { pl.mayAddVictim(s, a.by, pl.jobs.slots[p.Job], int(p.Pod)) }
+	look := func(p *coveredPod) { pl.mayAddVictim(s, &a.by, pl.jobs.slots[p.Job], int(p.Pod)) }
 	for _, l := range a.leads.items {
 		look(l.pod)
 	}
@@ -393,13 +463,13 @@ func (pl *planner) victimsOn(s *search, node cluster.NodeID) []victim {
 	pl.trial++
 	for h := range pl.state.Node(node).Pods {
 		v := pl.jobs.slots[h.Owner.Job]
-		if !pl.mayYield(s.ahead.by, pl.jobs.evictable[h.Owner.Job]) {
+		if !pl.mayYield(&s.ahead.by, pl.jobs.evictable[h.Owner.Job]) {
 			continue
 		}
 		if v.Gang && v.trial != pl.trial {
 			gangs = append(gangs, looked{v, v.trial, v.goes})
 		}
-		pl.mayAddVictim(&found, s.ahead.by, v, int(h.Owner.Pod))
+		pl.mayAddVictim(&found, &s.ahead.by, v, int(h.Owner.Pod))
 	}
 	for _, g := range gangs {
 		g.job.trial, g.job.goes = g.trial, g.goes
@@ -412,7 +482,7 @@ func (pl *planner) victimsOn(s *search, node cluster.NodeID) []victim {
 // lookAt looks at a listed pod.
 func (pl *planner) lookAt(s *search, p *coveredPod) {
 	n := len(s.victims)
-	pl.mayAddVictim(s, s.ahead.by, pl.jobs.slots[p.Job], int(p.Pod))
+	pl.mayAddVictim(s, &s.ahead.by, pl.jobs.slots[p.Job], int(p.Pod))
 	for _, v := range s.victims[n:] {
 		s.ahead.looked.push(v)
 	}

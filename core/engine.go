@@ -123,7 +123,7 @@ func New(c Config) (*Engine, error) {
 	e.defragmenter = defragmenter{Engine: e, vain: map[cluster.NodeID]bool{}}
 	e.entitlement = entitlement{Engine: e, stale: true}
 	e.planner.Engine, e.units.Engine, e.changes.Engine, e.shares.Engine, e.unowned.Engine = e, e, e, e, e
-	e.planner.looksAtAll, e.planner.fewLeads = looksAtAll, fewLeads
+	e.planner.looksAtAll, e.planner.fewLeads, e.planner.manyLooked = looksAtAll, fewLeads, manyLooked
 	e.longTerm = newLongTerm(e)
 	e.turns.Engine = e
 	e.waiting = newWaiting(c.Policy.Queueing.Mode == StrictFIFO, e.units.classOf, &e.longTerm, &e.turns)

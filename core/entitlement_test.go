@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -15,7 +16,7 @@ import (
 // dealing all quotas out again makes of it; and under fair shares, what a slow count says is within what
 // queues are owed.
 func TestEntitlementByChange(t *testing.T) {
-	looked := [2]int{}
+	looked, narrow := [2]int{}, [2]int{}
 	for seed := range uint64(1500) {
 		f := newFight(t, seed)
 		f.e.policy.Queueing.FairShare = seed%2 > 0
@@ -43,11 +44,15 @@ func TestEntitlementByChange(t *testing.T) {
 			}
 		}
 		looked[0], looked[1] = looked[0]+f.looked[0], looked[1]+f.looked[1]
+		narrow[0], narrow[1] = narrow[0]+f.narrow[0], narrow[1]+f.narrow[1]
 	}
 	if looked[0] < 10_000 || looked[1] < 10_000 {
 		t.Errorf("%d searches had more victims ahead, of %d: too few to tell", looked[0], looked[1])
 	}
-	t.Log(looked)
+	if narrow[0] < 1000 || narrow[1] < 100 {
+		t.Errorf("%d searches left out nodes, %d of them found victims: too few to tell", narrow[0], narrow[1])
+	}
+	t.Log(looked, narrow)
 }
 
 // fight is jobs of three queues that want more than there is.
@@ -61,6 +66,8 @@ type fight struct {
 	lost int // the node that is, -1 for none
 	// looked counts the searches that had not found all of their victims, and the victims.
 	looked [2]int
+	// narrow counts the searches that left out nodes, and those of them that found victims.
+	narrow [2]int
 }
 
 func newFight(t *testing.T, seed uint64) *fight {
@@ -295,43 +302,100 @@ func (f *fight) checkOwed() {
 // every pod, for each job that waits; and says of those that need no search that none would make room.
 func (f *fight) checkListed() {
 	f.t.Helper()
-	pl := &f.e.planner
 	for _, name := range f.live {
 		j := f.e.jobs.byName[name]
 		if j.class == nil {
 			continue
 		}
 		f.e.units.compile(j.class)
-		w := f.e.units.prepare(j)
-		c := preemptor{candidate: w, turn: anyTurn, now: f.now, cover: f.e.entitlement.coverOf(w), short: w.overrun(), later: &outlook{Never, Never}}
-		list, all := &search{all: true, due: Never}, &search{all: true, due: Never}
-		pl.trial++
-		pl.gatherListed(list, c, false)
-		pl.trial++
-		for _, v := range f.e.runs.jobs {
-			for i := range v.pods {
-				if pl.mayYield(c, f.e.jobs.evictable[v.slot]) {
-					pl.mayAddVictim(all, c, v, i)
-				}
+		for _, inDebt := range []bool{false, true} {
+			w := f.e.units.prepare(j)
+			f.checkListedFor(preemptor{candidate: w, turn: anyTurn, now: f.now, cover: f.e.entitlement.coverOf(w), short: w.overrun(), inDebt: inDebt, later: &outlook{Never, Never}})
+		}
+	}
+}
+
+// checkListedFor is checkListed for one job.
+func (f *fight) checkListedFor(c preemptor) {
+	f.t.Helper()
+	pl, name := &f.e.planner, c.Name
+	list, all := &search{all: true, due: Never}, &search{all: true, due: Never}
+	pl.trial++
+	pl.gatherListed(list, &c, false)
+	pl.trial++
+	for _, v := range f.e.runs.jobs {
+		for i := range v.pods {
+			if pl.mayYield(&c, f.e.jobs.evictable[v.slot]) {
+				pl.mayAddVictim(all, &c, v, i)
 			}
 		}
-		list.sort()
-		all.sort()
-		if !slices.Equal(list.victims, all.victims) || list.due != all.due {
-			f.t.Fatalf("for job %s the list has %v due at %v, all pods have %v due at %v", name, list.victims, list.due, all.victims, all.due)
+	}
+	list.sort()
+	all.sort()
+	if !slices.Equal(list.victims, all.victims) || list.due != all.due {
+		f.t.Fatalf("for job %s the list has %v due at %v, all pods have %v due at %v", name, list.victims, list.due, all.victims, all.due)
+	}
+	f.checkAhead(c, list)
+	f.checkNarrow(c)
+	may := pl.mayClear(c, searchOf{})
+	if pl.dropSearches(); may {
+		return
+	}
+	c.candidate = f.e.units.prepare(c.job)
+	if all.all && pl.roomWith(c.unit, all) {
+		f.t.Fatalf("%v would make room for job %s, which is said to be vain", all.victims, name)
+	}
+	if c.later.more != Never && c.later.more != all.due {
+		f.t.Fatalf("for job %s more is said to be due at %v, expected %v", name, c.later.more, all.due)
+	}
+	for less := c; !c.inDebt && less.cover > uncovered; {
+		less.cover--
+		for _, less.inDebt = range []bool{false, true} {
+			less.later = &outlook{Never, Never}
+			if pl.mayClear(less, searchOf{}) || less.later.more < c.later.more {
+				f.t.Fatalf("for job %s a search is said to be vain, but not if it is covered less", name)
+			}
+			pl.dropSearches()
 		}
-		f.checkAhead(c, list)
-		may := pl.mayClear(c, searchOf{})
-		if pl.dropSearches(); may {
-			continue
+	}
+}
+
+// checkNarrow compares the victims on the cheapest node for a pod where a search leaves out nodes with those of a search that does not.
+func (f *fight) checkNarrow(c preemptor) {
+	f.t.Helper()
+	pl := &f.e.planner
+	if pl.policy.Preempt.Victims != LeastWork || c.unit.Whole && len(c.unit.Tasks[0].Pods) > 1 {
+		return
+	}
+	var found [2][]victim
+	for i := range found {
+		pl.manyLooked = [...]int{0, math.MaxInt}[i]
+		c.candidate = f.e.units.prepare(c.job)
+		if !c.unit.Whole {
+			onePod(c.unit)
 		}
-		c.candidate = f.e.units.prepare(j)
-		if all.all && pl.roomWith(c.unit, all) {
-			f.t.Fatalf("%v would make room for job %s, which is said to be vain", all.victims, name)
+		s := &search{all: true, due: Never}
+		pl.lookAhead(s, c, nil)
+		pl.lookAtMore(s, 1)
+		for _, o := range pl.cheapestNode(c.unit, s) {
+			found[i] = append(found[i], s.victims[o.victim])
 		}
-		if c.later.more != Never && c.later.more != all.due {
-			f.t.Fatalf("for job %s more is said to be due at %v, expected %v", name, c.later.more, all.due)
+		if i == 0 && s.ahead.near != nil {
+			if f.narrow[0]++; len(found[0]) > 0 {
+				f.narrow[1]++
+			}
+			whole := &search{all: true, due: Never}
+			pl.lookAtAll(s)
+			pl.lookAhead(whole, c, nil)
+			if pl.lookAtAll(whole); !slices.Equal(s.victims, whole.victims) || s.due != whole.due || s.partial() {
+				f.t.Fatalf("for job %s a search that has left out nodes finds %v in the end, another one %v", c.Name, s.victims, whole.victims)
+			}
 		}
+		pl.state.Rollback(0)
+		pl.dropLifted()
+	}
+	if !slices.Equal(found[0], found[1]) {
+		f.t.Fatalf("for job %s the cheapest victims on one node are %v; with all nodes, %v", c.Name, found[0], found[1])
 	}
 }
 
@@ -343,7 +407,7 @@ func (f *fight) checkAhead(c preemptor, all *search) {
 		return
 	}
 	some := &search{all: true, due: Never}
-	pl.lookAhead(some, c)
+	pl.lookAhead(some, c, nil)
 	pl.lookAtMore(some, 1)
 	rest := pl.others(some)
 	slices.SortFunc(rest, func(a, b victim) int { return a.cheaper(&b) })
@@ -353,7 +417,7 @@ func (f *fight) checkAhead(c preemptor, all *search) {
 	for few := range 3 {
 		pl.fewLeads = [...]int{1, 3, fewLeads}[few]
 		s := &search{all: true, due: Never}
-		for pl.lookAhead(s, c); s.partial(); pl.lookAtMore(s, 1+few) {
+		for pl.lookAhead(s, c, nil); s.partial(); pl.lookAtMore(s, 1+few) {
 			f.looked[0]++
 			if n := len(s.victims); n > len(all.victims) || !slices.Equal(s.victims, all.victims[:n]) {
 				f.t.Fatalf("for job %s the cheapest victims are said to be %v of %v", c.Name, s.victims, all.victims)

@@ -160,7 +160,7 @@ func (pl *planner) borrowers(c preemptor) (s *search, debt bool) {
 	young := pl.newSearch(searchOf{})
 	young.due = Never
 	pl.trial++
-	pl.gatherListed(young, c, true)
+	pl.gatherListed(young, &c, true)
 	c.later.note(young.due)
 	pl.spareSearches = append(pl.spareSearches, young)
 	if c.owes {
@@ -169,7 +169,7 @@ func (pl *planner) borrowers(c preemptor) (s *search, debt bool) {
 		debt = !pl.mayRepay(alone)
 	}
 	s = pl.newSearch(searchOf{})
-	pl.lookAhead(s, c)
+	pl.lookAhead(s, c, nil)
 	return s, debt
 }
 

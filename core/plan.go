@@ -413,8 +413,11 @@ func (pl *planner) oneForAll(c preemptor, u *place.Unit, s *search, node cluster
 func (pl *planner) cheapestNode(u *place.Unit, s *search) []onNode {
 	for {
 		best, lowest := pl.cheapestOf(u, s)
-		if !s.partial() || best != nil && s.cheapest(lowest) {
+		if !s.more() || best != nil && s.cheapest(lowest) {
 			return best
+		}
+		if best == nil {
+			pl.narrow(s, u)
 		}
 		pl.lookAtMore(s, 3*len(s.victims)+fewVictims)
 		if best == nil && !s.partial() && !pl.roomWith(u, s) {
@@ -489,6 +492,9 @@ func (pl *planner) returnQuota(c preemptor, s *search, gone []victim) ([]victim,
 			gone = append(gone, *v)
 			pl.lift(v)
 		}
+	}
+	if c.overrun() || pl.indebted(c, gone) {
+		pl.widen(s)
 	}
 	for k := 0; c.overrun() && (k < len(s.victims) || pl.lookAtMore(s, k)); k++ {
 		leave(&s.victims[k])

@@ -167,8 +167,12 @@ func (pl *planner) planFor(j candidate, at turn, now Time, head bool, later *out
 	for {
 		c.owes = j.queue.Limited() && c.cover > uncovered && j.lacks(c.room(nil))
 		c.inDebt = c.owes && !pl.mayRepay(c)
-		if p := pl.planFrom(c); p != nil {
+		p, vain := pl.planFrom(c)
+		if p != nil {
 			return p
+		}
+		if vain && !c.inDebt {
+			return nil // of what it may evict now, it may evict less as one that is covered less
 		}
 		if c.cover == uncovered || !j.queue.Limited() || !c.owes && len(j.class.accepts()) == 1 {
 			return nil
@@ -223,8 +227,8 @@ func (p *Preempt) outranks(j, v *job) bool {
 type planner struct {
 	*Engine
 	budget budget
-	// looksAtAll and fewLeads are [looksAtAll] and [fewLeads], but for tests.
-	looksAtAll, fewLeads int
+	// looksAtAll, fewLeads and manyLooked are the constants of these names, but for tests.
+	looksAtAll, fewLeads, manyLooked int
 	// searches are the last ones, kept for the alike jobs of one pass; spareSearches is the
 	// memory of those that were dropped.
 	searches, spareSearches []*search

@@ -164,30 +164,49 @@ func (c *entitlement) checkpointed(j *job) {
 // listed reports whether the pods that a job may evict are listed by what covers them. Leases ask for more than that.
 func (pl *planner) listed() bool { return pl.shares.count() && !pl.longTerm.repairing }
 
+// leaving says which pods of a list may have to make room for a job: those of all queues, of all but its own, or of its own alone.
+type leaving struct {
+	own          int32 // the number of the job's queue among the tenants, -1 if it has no units
+	others, only bool
+}
+
+// omits reports whether a pod of the list does not have to make room.
+func (w leaving) omits(p *coveredPod) bool {
+	return w.others && p.tenant == w.own || w.only && p.tenant != w.own
+}
+
 // leavers yields the lists of pods that may have to make room for the job, as far as what covers them and their
-// precedence says: those of other queues that are covered less, and those that rank below it and are not covered more. others says that of
-// those in the list, pods of the job's own queue do not.
-func (pl *planner) leavers(c *preemptor) iter.Seq2[*coveredPods, bool] {
-	reclaims := pl.mayReclaim(*c)
-	own := pl.entitlement.cohortAt(c.queue)
-	return func(yield func(list *coveredPods, others bool) bool) {
+// precedence says: those of other queues that are covered less, and those that rank below it and are not covered more; but for a job in debt, of what is
+// covered for other tenants none.
+func (pl *planner) leavers(c *preemptor) iter.Seq2[*coveredPods, leaving] {
+	reclaims := pl.mayReclaim(c)
+	own, tenant := pl.entitlement.cohortAt(c.queue), pl.tenantOfOwn(c)
+	return func(yield func(*coveredPods, leaving) bool) {
 		for n := range pl.entitlement.cohorts {
 			k := &pl.entitlement.cohorts[n]
 			for of := uncovered; of <= c.cover; of++ {
 				lists := pl.entitlement.listedPods(k, of)
 				for i := range lists {
 					l := &lists[i]
-					byRank := pl.mayYieldByRank(*c, l.of)
+					byRank := pl.mayYieldByRank(c, l.of)
 					if len(l.pods) == 0 || l.of.class < c.Class || !byRank && !(reclaims && of < c.cover) {
 						continue
 					}
-					if !yield(l, !byRank && int32(n) == own) {
+					if c.inDebt && int32(n) != own && (of == byShare || of == byNominal && l.tenant >= 0 && pl.apart(l.tenant, c)) {
+						continue
+					}
+					if !yield(l, leaving{own: tenant, others: !byRank && int32(n) == own, only: c.inDebt && of == byShare}) {
 						return
 					}
 				}
 			}
 		}
 	}
+}
+
+// apart reports whether no queue above both a tenant of another cohort and the job's queue has quota.
+func (pl *planner) apart(tenant int32, c *preemptor) bool {
+	return pl.entitlement.tenants[tenant].queue.Common(c.queue).Lists() == nil
 }
 
 // tenantOfOwn returns the number of the job's queue among the tenants, -1 if it has no units.
@@ -210,21 +229,20 @@ func (pl *planner) mayClear(c preemptor, of searchOf) bool {
 		return true
 	}
 	if !pl.listed() {
-		return pl.mayReclaim(c) || pl.mayClearByRank(c)
+		return pl.mayReclaim(&c) || pl.mayClearByRank(c)
 	}
 	// 1. What those of them hold by node that have run for long enough. Where there is room, a few nodes show it most of the time: those that
 	// so many leave as one pod takes.
 	now := cleared(pl.freed, pl.state.Nodes())
 	pl.freed, pl.young, pl.tried = now, pl.young[:0], pl.tried[:0]
-	own := pl.tenantOfOwn(&c)
 	size, missing := c.largest()
 	if len(c.unit.Tasks) > 1 || size == 0 {
 		size, missing = math.MaxInt32, 1
 	}
-	for l, others := range pl.leavers(&c) {
-		someYoung := pl.isYoung(l.latest, c.now)
+	for l, leaving := range pl.leavers(&c) {
+		someYoung, all := pl.isYoung(l.latest, c.now), !leaving.others && !leaving.only
 		for i, f := range l.frees {
-			if others && l.pods[i].tenant == own {
+			if !all && leaving.omits(&l.pods[i]) {
 				continue
 			}
 			if someYoung && pl.isYoung(l.terms[i].since, c.now) {
@@ -242,7 +260,7 @@ func (pl *planner) mayClear(c preemptor, of searchOf) bool {
 					pl.tried = append(pl.tried, f.node)
 				}
 				if missing -= more; missing <= 0 {
-					if pl.roomOn(c, pl.tried, now) {
+					if pl.roomOn(&c, pl.tried, now) {
 						return true
 					}
 					missing = len(pl.tried) // twice as many, or more
@@ -250,7 +268,7 @@ func (pl *planner) mayClear(c preemptor, of searchOf) bool {
 			}
 		}
 	}
-	if pl.roomBeside(c, now) {
+	if pl.roomBeside(&c, now) {
 		return true
 	}
 	if len(pl.young) == 0 {
@@ -259,7 +277,7 @@ func (pl *planner) mayClear(c preemptor, of searchOf) bool {
 	for _, f := range pl.young {
 		now[f.node] += f.devices
 	}
-	if !pl.roomBeside(c, now) {
+	if !pl.roomBeside(&c, now) {
 		return false
 	}
 
@@ -267,7 +285,7 @@ func (pl *planner) mayClear(c preemptor, of searchOf) bool {
 	s := pl.newSearch(of)
 	s.due = Never
 	pl.trial++
-	pl.gatherListed(s, c, true)
+	pl.gatherListed(s, &c, true)
 	s.victims = s.victims[:0]
 	c.later.note(s.due)
 	pl.keep(s)
@@ -281,12 +299,11 @@ func (pl *planner) isYoung(since, now Time) bool {
 
 // gatherListed adds to a search on all nodes what may be evicted, from the list of pods by cover; or finds only when
 // the first one that is too young may be.
-func (pl *planner) gatherListed(s *search, c preemptor, onlyDue bool) {
-	own := pl.tenantOfOwn(&c)
-	for l, others := range pl.leavers(&c) {
+func (pl *planner) gatherListed(s *search, c *preemptor, onlyDue bool) {
+	for l, leaving := range pl.leavers(c) {
 		for i := range l.pods {
 			p := &l.pods[i]
-			if p.follows || others && p.tenant == own {
+			if p.follows || leaving.omits(p) {
 				continue
 			}
 			if since := l.terms[i].since; pl.isYoung(since, c.now) {
@@ -308,7 +325,7 @@ func (pl *planner) mayClearByRank(c preemptor) bool {
 	for _, m := range c.class.models {
 		for k := range pl.runs.loads[m].evictable {
 			r := &pl.runs.loads[m].evictable[k]
-			if !pl.mayYieldByRank(c, r.precedence) {
+			if !pl.mayYieldByRank(&c, r.precedence) {
 				continue
 			}
 			if pods += len(r.pods); pods > mostCounted {
@@ -319,11 +336,11 @@ func (pl *planner) mayClearByRank(c preemptor) bool {
 			}
 		}
 	}
-	return pl.roomBeside(c, freed)
+	return pl.roomBeside(&c, freed)
 }
 
 // roomBeside reports whether the job would find room by count if so many devices more were free, by node.
-func (pl *planner) roomBeside(c preemptor, freed []int32) bool {
+func (pl *planner) roomBeside(c *preemptor, freed []int32) bool {
 	least, _ := c.largest()
 	if len(c.unit.Tasks) > 1 || pl.standbys.ever {
 		least = 0
@@ -354,7 +371,7 @@ func (pl *planner) roomBeside(c preemptor, freed []int32) bool {
 }
 
 // roomOn is roomBeside on some nodes.
-func (pl *planner) roomOn(c preemptor, on []cluster.NodeID, freed []int32) bool {
+func (pl *planner) roomOn(c *preemptor, on []cluster.NodeID, freed []int32) bool {
 	return pl.placer.RoomWith(c.unit, on, func(id cluster.NodeID) (uint64, cluster.Need) {
 		n := pl.state.Node(id)
 		left := cluster.Need{Pods: n.Spec.MaxPods, CPU: n.Spec.CPUMilli, Mem: n.Spec.MemMiB}

@@ -153,11 +153,11 @@ func (pl *planner) mayRepay(c preemptor) bool {
 	units := pl.entitlement.cohorts[pl.entitlement.cohortAt(c.queue)].units
 	for k := range units {
 		u := &units[k]
-		if c.cover == byShare && u.job.queue != c.queue || !pl.mayYield(c, pl.jobs.evictable[u.job.slot]) {
+		if c.cover == byShare && u.job.queue != c.queue || !pl.mayYield(&c, pl.jobs.evictable[u.job.slot]) {
 			continue
 		}
 		for i := range u.pods {
-			pl.mayAddVictim(s, c, u.job, i)
+			pl.mayAddVictim(s, &c, u.job, i)
 		}
 	}
 	c.later.note(s.due)
@@ -191,6 +191,9 @@ func (c *preemptor) room(gone []victim) func(model string) Milli {
 	}
 	top := c.queue
 	for i := range gone {
+		if top.Name == "" {
+			break // the top of the tree is above all
+		}
 		if gone[i].byCover {
 			top = top.Common(gone[i].job.queue)
 		}
@@ -257,13 +260,14 @@ func (pl *planner) newSearch(of searchOf) *search {
 	}
 	*s = search{of: of, all: true, victims: s.victims[:0], at: s.at[:0], groups: s.groups[:0], ahead: s.ahead}
 	s.ahead.leads.items, s.ahead.looked.items, s.ahead.more = s.ahead.leads.items[:0], s.ahead.looked.items[:0], false
+	s.ahead.near = nil
 	return s
 }
 
 // planFrom returns a plan made from the victims of an earlier search for alike jobs,
 // else of some nodes, else of all: where much may be evicted, the cost of a plan
-// does not grow with the cluster.
-func (pl *planner) planFrom(c preemptor) *plan {
+// does not grow with the cluster. vain says that by count there is too little to evict.
+func (pl *planner) planFrom(c preemptor) (p *plan, vain bool) {
 	of := searchOf{c.class, c.key.precedence, c.cover, c.short, c.owes, c.inDebt, c.turn}
 	// 1. What was found for the last alike job: the pods of a service come one after the other.
 	s := pl.kept(of, &c)
@@ -272,10 +276,10 @@ func (pl *planner) planFrom(c preemptor) *plan {
 	}
 	if s != nil {
 		if p := pl.plan(c, s); p != nil {
-			return p
+			return p, false
 		}
 	} else if !pl.mayClear(c, of) {
-		return nil
+		return nil, true
 	}
 
 	// 2. Some nodes. Not for the first job, which may evict those alone that overtook it; nor
@@ -286,15 +290,15 @@ func (pl *planner) planFrom(c preemptor) *plan {
 	if some && (s == nil || !s.all) {
 		s = pl.find(c, of, false)
 		if p := pl.plan(c, s); p != nil {
-			return p
+			return p, false
 		}
 	}
 
 	// 3. All nodes: no plan is missed, some are more expensive than need be.
 	if s == nil || !s.all {
-		return pl.plan(c, pl.find(c, of, true))
+		return pl.plan(c, pl.find(c, of, true)), false
 	}
-	return nil
+	return nil, false
 }
 
 // kept returns an earlier search for alike jobs, nil if there is none. What the first job may
@@ -337,7 +341,7 @@ func (pl *planner) find(c preemptor, of searchOf, all bool) *search {
 		s.repeated = last.repeated + 1
 	}
 	if all && s.repeated < mostRepeated && pl.looksAhead(c) {
-		pl.lookAhead(s, c)
+		pl.lookAhead(s, c, nil)
 		pl.lookAtMore(s, fewVictims)
 		pl.keep(s)
 		return s
@@ -362,7 +366,7 @@ func (pl *planner) gather(s *search, c preemptor, all bool) {
 	s.due = Never
 	pl.trial++
 	if all && pl.listed() {
-		pl.gatherListed(s, c, false)
+		pl.gatherListed(s, &c, false)
 		return
 	}
 
@@ -370,18 +374,18 @@ func (pl *planner) gather(s *search, c preemptor, all bool) {
 	// where the last one ended, so that not the same jobs are always evicted.
 	devices, enough := c.largest()
 	enough = enoughTimes*enough + enoughPlaces
-	if pl.byList(c) {
-		for id := range pl.lessCovered(c) {
+	if pl.byList(&c) {
+		for id := range pl.lessCovered(&c) {
 			if enough <= 0 && !all {
 				s.all = false
 				return
 			}
 			if id = pl.frees(c.class, id); !pl.visited(id) {
-				enough -= pl.addVictims(s, c, id) / max(devices, 1)
+				enough -= pl.addVictims(s, &c, id) / max(devices, 1)
 			}
 		}
 	}
-	for _, r := range pl.evictablePods(c) {
+	for _, r := range pl.evictablePods(&c) {
 		from := r.next
 		for i := range r.pods {
 			if enough <= 0 && !all {
@@ -389,7 +393,7 @@ func (pl *planner) gather(s *search, c preemptor, all bool) {
 				break
 			}
 			if id := pl.frees(c.class, r.pods[(from+i)%len(r.pods)].alloc.Node); !pl.visited(id) {
-				enough -= pl.addVictims(s, c, id) / max(devices, 1)
+				enough -= pl.addVictims(s, &c, id) / max(devices, 1)
 			}
 		}
 	}
@@ -397,7 +401,7 @@ func (pl *planner) gather(s *search, c preemptor, all bool) {
 
 // evictablePods returns the pods that may have to make room for the job, by precedence and
 // GPU model: the lowest precedence first, on whichever model.
-func (pl *planner) evictablePods(c preemptor) []*ranked {
+func (pl *planner) evictablePods(c *preemptor) []*ranked {
 	out := pl.ranks[:0]
 	terms := pl.affinities.constrain(c.job)
 	for m := range pl.runs.loads {
@@ -428,28 +432,28 @@ func (pl *planner) visited(id cluster.NodeID) bool {
 }
 
 // mayYield reports whether jobs of a precedence may have to make room for the job.
-func (pl *planner) mayYield(c preemptor, s precedence) bool {
+func (pl *planner) mayYield(c *preemptor, s precedence) bool {
 	return s.class >= c.Class && s != unevictable && (pl.mayReclaim(c) || pl.longTerm.repairing || pl.mayYieldByRank(c, s))
 }
 
 // mayReclaim reports whether the job may evict pods as those are covered less.
-func (pl *planner) mayReclaim(c preemptor) bool {
+func (pl *planner) mayReclaim(c *preemptor) bool {
 	return pl.policy.Preempt.Reclaim && c.cover > uncovered && c.queue.Limited() && !c.inDebt
 }
 
 // mayYieldByRank is mayYield by priority and for the first job alone.
-func (pl *planner) mayYieldByRank(c preemptor, s precedence) bool {
+func (pl *planner) mayYieldByRank(c *preemptor, s precedence) bool {
 	rank := c.key.compare(s)
 	return rank < 0 || rank == 0 && c.head
 }
 
 // byList reports whether what may be reclaimed for the job is listed. Else all pods are searched for it.
-func (pl *planner) byList(c preemptor) bool {
+func (pl *planner) byList(c *preemptor) bool {
 	return pl.shares.count() && pl.mayReclaim(c)
 }
 
 // lessCovered yields the nodes of the pods that are covered less than the job, the last ones in the order first.
-func (pl *planner) lessCovered(c preemptor) iter.Seq[cluster.NodeID] {
+func (pl *planner) lessCovered(c *preemptor) iter.Seq[cluster.NodeID] {
 	terms := pl.affinities.constrain(c.job)
 	matters := func(u *holding) bool {
 		resources := int32(pl.entitlement.dividedAs(0))
@@ -487,7 +491,7 @@ func (pl *planner) frees(c *class, id cluster.NodeID) cluster.NodeID {
 
 // addVictims adds what may be evicted on a node, and returns how many devices
 // would then be free there.
-func (pl *planner) addVictims(s *search, c preemptor, id cluster.NodeID) int {
+func (pl *planner) addVictims(s *search, c *preemptor, id cluster.NodeID) int {
 	devices := pl.addVictimsOf(s, c, id)
 	if pl.standbys.ever {
 		if lent, lends := pl.state.LentAt(id); lends && pl.frees(c.class, lent) == id {
@@ -498,7 +502,7 @@ func (pl *planner) addVictims(s *search, c preemptor, id cluster.NodeID) int {
 }
 
 // addVictimsOf is addVictims without what is lent there. It returns the devices.
-func (pl *planner) addVictimsOf(s *search, c preemptor, id cluster.NodeID) uint64 {
+func (pl *planner) addVictimsOf(s *search, c *preemptor, id cluster.NodeID) uint64 {
 	n := pl.state.Node(id)
 	devices := n.Whole
 	for h := range n.Pods {
@@ -514,7 +518,7 @@ func (pl *planner) addVictimsOf(s *search, c preemptor, id cluster.NodeID) uint6
 }
 
 // mayAddVictim adds a pod of a job that may have to make room, or its gang, if it may be evicted now and that helps.
-func (pl *planner) mayAddVictim(s *search, c preemptor, v *job, pod int) bool {
+func (pl *planner) mayAddVictim(s *search, c *preemptor, v *job, pod int) bool {
 	p := &v.pods[pod]
 	// A pod that is being moved is also found at its new place.
 	return v != c.job && p.state == podRunning && p.move() == nil && p.standby() == nil && pl.addVictim(s, c, v, pod)
@@ -522,7 +526,7 @@ func (pl *planner) mayAddVictim(s *search, c preemptor, v *job, pod int) bool {
 
 // addVictim adds a pod or its gang, if it may be evicted and that helps. Pods without which a
 // gang goes on are added one by one, beside the gang.
-func (pl *planner) addVictim(s *search, c preemptor, v *job, pod int) bool {
+func (pl *planner) addVictim(s *search, c *preemptor, v *job, pod int) bool {
 	p := &v.pods[pod]
 	if v.Gang && v.trial == pl.trial && !v.goes && !p.extra {
 		return false
@@ -530,7 +534,7 @@ func (pl *planner) addVictim(s *search, c preemptor, v *job, pod int) bool {
 	if _, ok := pl.mayTake(c.job, v, pod, c.against(v, pod), pl.coverNow(p), c.head); !ok && !v.Gang {
 		return false
 	}
-	if !pl.useful(c.job, v, p, c.short) && !pl.repays(&c, v, pod) || v.Gang && v.nomination != nil {
+	if !pl.useful(c.job, v, p, c.short) && !pl.repays(c, v, pod) || v.Gang && v.nomination != nil {
 		// Others leave for further pods of the gang. If it left now, their places would be lost,
 		// and those others would have left for nothing.
 		return false
@@ -582,7 +586,7 @@ func (pl *planner) coverNow(p *pod) cover {
 
 // victim describes a pod as a victim, or with number -1 its gang, and reports whether it may
 // be evicted by rank and quota. Its cost is not filled in.
-func (pl *planner) victim(c preemptor, v *job, pod int, p *pod) (victim, bool) {
+func (pl *planner) victim(c *preemptor, v *job, pod int, p *pod) (victim, bool) {
 	limited := pl.ledger.Limited()
 	of := pl.coverNow(p)
 	reason, ok := pl.mayTake(c.job, v, pod, c.against(v, pod), of, c.head)
@@ -617,7 +621,7 @@ func (pl *planner) victim(c preemptor, v *job, pod int, p *pod) (victim, bool) {
 }
 
 // addGang adds a gang as a whole, if it may be evicted, and reports that.
-func (pl *planner) addGang(s *search, c preemptor, v *job) bool {
+func (pl *planner) addGang(s *search, c *preemptor, v *job) bool {
 	if !pl.ledger.Limited() {
 		v.markExtra() // else this is up to date
 	}
