@@ -251,7 +251,7 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 			}
 		case (i == 0 || wrappers[path.Base(words[0])]) && x.entryPoint(base) != "":
 			return x.moduleLaunch(l, x.entryPoint(base), words[i+1:])
-		case (tools[base] || trains(base, words[i+1:])) && (i == 0 || wrappers[path.Base(words[0])] && (!strings.HasPrefix(words[i-1], "-") || strings.Contains(words[i-1], "=")) && words[i-1] != "activate"):
+		case (tools[base] || trains(base, words[i+1:]) || x.trainsBy(l.dir, base, words[i+1:])) && (i == 0 || wrappers[path.Base(words[0])] && (!strings.HasPrefix(words[i-1], "-") || strings.Contains(words[i-1], "=")) && words[i-1] != "activate"):
 			x.uses(base, l.at, true)
 			l.tool, l.args = base, words[i+1:]
 			return true
@@ -388,7 +388,7 @@ func (x *extraction) arguments() {
 	for _, a := range args {
 		switch {
 		case a.place:
-			configured := x.named(a.value, configs)
+			configured := x.named(a.value, configs) || strings.Contains(a.value, "/") && x.byStem("", a.value, configs)
 			if place < len(x.places) {
 				x.add(setting{key: x.places[place], value: parse(a.value), rank: l.rank, at: l.at})
 			} else if !configured {
@@ -396,6 +396,9 @@ func (x *extraction) arguments() {
 			}
 			place++
 		default:
+			if x.hydra == nil && !a.override {
+				x.byStem(a.key, a.value, configs)
+			}
 			if !x.named(a.value, configs) || strings.HasPrefix(normal(a.key), "data") || a.key == "model" {
 				x.add(setting{key: a.key, value: parse(strings.Trim(a.value, `"'`)), rank: l.rank, at: l.at})
 			}
@@ -446,6 +449,54 @@ func (x *extraction) named(text string, r rank) bool {
 		}
 	}
 	return found
+}
+
+// stems has the extensions of configurations.
+var stems = []string{".yaml", ".yml", ".json", ".toml", ".py"}
+
+// byStem reads the configuration that an option or an argument without a name means by its name without the extension, and returns whether there is one: by its path, or, for an option that
+// says that it names one, the only one of that name. Of several, the one whose folder the option names: --env-config=gym is config/envs/gym.yaml.
+func (x *extraction) byStem(key, name string, r rank) bool {
+	if name == "" || strings.ContainsAny(name, " ,$*:") || slices.Contains(append(stems, ".sh"), path.Ext(name)) {
+		return false
+	}
+	var found []string
+	if strings.Contains(name, "/") {
+		for _, ext := range stems {
+			for _, dir := range []string{x.launch.dir, path.Dir(x.launch.script)} {
+				if f, ok := x.tree.find(dir, name+ext); ok && !slices.Contains(found, f) && (key == "" || saysConfig(key)) {
+					found = append(found, f)
+				}
+			}
+		}
+	} else if saysConfig(key) {
+		for _, f := range x.tree.files {
+			if ext := path.Ext(f); slices.Contains(stems, ext) && path.Base(f) == name+ext && (ext != ".py" || strings.Contains(f, "conf")) {
+				found = append(found, f)
+			}
+		}
+	}
+	if len(found) > 1 {
+		of, _, _ := strings.Cut(normal(key), "_")
+		found = slices.DeleteFunc(found, func(f string) bool { return !strings.Contains(path.Base(path.Dir(f)), of) })
+	}
+	if len(found) != 1 {
+		return false
+	}
+	x.load(found[0], r)
+	x.configs = append(x.configs, found[0])
+	return true
+}
+
+// saysConfig reports whether an option names a configuration.
+func saysConfig(key string) bool {
+	for w := range strings.SplitSeq(normal(key), "_") {
+		switch w {
+		case "config", "configs", "cfg", "conf", "recipe", "preset", "experiment", "exp":
+			return true
+		}
+	}
+	return false
 }
 
 // locate returns the file of the folder that an argument names: relative to where the job is launched or to its script, or

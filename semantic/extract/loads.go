@@ -16,6 +16,10 @@ func (x *extraction) loads(s *python.Statement, file string, r rank) {
 		if e != nil && e.Kind == python.Binary && e.Text == "/" { // folder / "base.yaml"
 			e = &e.Args[1]
 		}
+		if e != nil && e.Kind == python.Call && strings.HasSuffix(e.Callee(), "path.join") { // join(dirname(__file__), "conf", "base.yaml")
+			ev := evaluation{x: x, file: file, from: map[*setting]bool{}, budget: 200}
+			e = &python.Expr{Kind: python.String, Text: ev.value(e).text}
+		}
 		if e != nil && e.Kind == python.Format && isConfig(e.Text) { // f"conf/{algo}.yaml"
 			x.composed = append(x.composed, composedName{*e, file, r})
 			return

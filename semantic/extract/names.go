@@ -183,7 +183,7 @@ var generic = map[string]bool{
 	"checkpoint": true, "checkpoints": true, "ckpt": true, "last": true, "best": true, "latest": true, "data-bin": true, "databin": true, "my_data": true, "custom_dataset": true, "test": true,
 	"val": true, "valid": true, "main": true, "module": true, "jsonl": true, "file": true, "local": true, "src": true, "home": true, "mnt": true, "tmp": true, "content": true, "store": true,
 	"dict": true, "shards": true, "folder": true, "hf": true, "torch": true, "random": true, "synthetic_data": true, "my_dataset": true, "self": true, "config": true, "args": true, "full": true,
-	"meta": true, "metadata": true, "manifest": true, "annotations": true, "labels": true, "trainset": true, "train_dataset": true, "train_data": true, "training_data": true, "x": true, "x_train": true, "subset": true, "imagenet1k_v1": true, "generalizedrcnn": true, "encoderdecoder": true, "encoderdecodermodel": true, "decoderonlymodel": true, "imageclassifier": true, "asr": true, "tts": true, "run": true, "npz": true, "npy": true, "hdf5": true, "h5": true, "lmdb": true, "ase": true, "tfrecord": true, "tfrecords": true, "zarr": true, "nlp": true, "cv": true, "asr_model": true, "litmodel": true, "littransformer": true,
+	"meta": true, "metadata": true, "manifest": true, "annotations": true, "labels": true, "trainset": true, "train_dataset": true, "train_data": true, "training_data": true, "x": true, "x_train": true, "subset": true, "imagenet1k_v1": true, "generalizedrcnn": true, "encoderdecoder": true, "encoderdecodermodel": true, "decoderonlymodel": true, "imageclassifier": true, "asr": true, "tts": true, "run": true, "npz": true, "npy": true, "hdf5": true, "h5": true, "lmdb": true, "ase": true, "tfrecord": true, "tfrecords": true, "zarr": true, "nlp": true, "cv": true, "asr_model": true, "rec": true, "det": true, "cls": true, "seg": true, "litmodel": true, "littransformer": true,
 }
 
 // isGeneric is whether a name says nothing, as do numbers (200k) and names of defaults (DefaultSegmentor).
@@ -196,9 +196,9 @@ func isGeneric(name string) bool {
 var written = regexp.MustCompile(`^(\./)?(results?|outputs?|out|runs?|exps?|experiments|logs?|checkpoints?|work_dirs?)/`)
 
 // wrapsData is a class that puts datasets together, or reads any.
-var wrapsData = regexp.MustCompile(`^(cache|persistent|concat|repeat|mixed|raw|balanced|class_?balanced|iterable|base|custom|multi|chain|streaming|image|video|text|png|vos)[_-]?(raw|image|video|text)?_?datasets?$`)
+var wrapsData = regexp.MustCompile(`^(cache|persistent|concat|repeat|mixed|raw|balanced|class_?balanced|iterable|base|custom|multi|chain|streaming|image|video|text|png|vos|lmdb|simple|hdf5|record)[_-]?(raw|image|video|text)?_?data_?sets?$`)
 
-var sizeOnly = regexp.MustCompile(`^[0-9.]+[kmbx]?$`)
+var sizeOnly = regexp.MustCompile(`^[0-9.]+[kmbx]?$|^(data|part|split|shard|set)s?[_-]?[0-9]*$`)
 
 // datasetName returns a dataset's name from a value: of a path, the part that is a dataset that is known, or the last that
 // says something.

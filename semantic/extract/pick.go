@@ -96,6 +96,11 @@ func (x *extraction) model() *candidate {
 			all = append(all, candidate{text: name, kind: word, rank: imported, weight: 1, at: c})
 		}
 	}
+	for _, w := range slices.Sorted(maps.Keys(x.words)) { // a library for one family of models
+		if m := x.words[w]; m.module && m.top && !strings.Contains(w, ".") && find(facts().models, w) != nil {
+			all = append(all, candidate{text: w, kind: word, rank: imported, at: m.at})
+		}
+	}
 	if t := toolEnd.ReplaceAllString(x.launch.tool, ""); find(facts().models, t) != nil { // chemprop train, nnUNetv2_train
 		all = append(all, candidate{text: t, kind: word, rank: imported, weight: 1, at: x.launch.at})
 	}
@@ -279,6 +284,9 @@ func (x *extraction) dataset() *candidate {
 			continue
 		}
 		c.text = served(datasetName(className(c.text)))
+		if name := x.beside(&c); name != "" {
+			c.text = name
+		}
 		all = append(all, c)
 	}
 	all = append(all, x.paths()...)
@@ -355,20 +363,47 @@ func (x *extraction) stored() []candidate {
 	return all
 }
 
-// inSections returns the known datasets that configurations name in a section of data.
+// inSections returns the known datasets and environments that configurations or the command name in a section of those.
 func (x *extraction) inSections() []candidate {
 	var all []candidate
 	for _, last := range slices.Sorted(maps.Keys(x.byName)) {
 		for _, s := range x.byName[last] {
-			if s.rank < configured || s.value.kind != word || excluded(s.key) || !strings.Contains(s.key, "data") || !strings.Contains(s.key, ".") {
+			section := s.key[:len(s.key)-len(last)]
+			if s.rank < configured || s.value.kind != word || excluded(s.key) || !strings.Contains(s.key, "data") && !strings.Contains(section, "env") || section == "" {
 				continue
 			}
-			if name := datasetName(s.value.text); find(facts().datasets, name) != nil {
-				all = append(all, candidate{text: name, kind: word, rank: declared, weight: 1, at: s.at})
+			if name := datasetName(className(s.value.text)); find(facts().datasets, name) != nil {
+				c := candidate{text: name, kind: word, rank: declared, weight: 1, at: s.at}
+				if s.rank == commanded {
+					c.rank = commanded
+				}
+				all = append(all, c)
 			}
 		}
 	}
 	return all
+}
+
+// beside returns, for the class that reads a dataset of a form that others have, too, such as that of COCO, the dataset's name by the folder that stands beside
+// the class in the configuration. It returns nothing if the folder does not tell.
+func (x *extraction) beside(c *candidate) string {
+	section, last := c.key[:strings.LastIndexByte(c.key, '.')+1], c.key[strings.LastIndexByte(c.key, '.')+1:]
+	form := find(facts().datasets, c.text)
+	if section == "" || form == nil || form.name != "COCO" && form.name != "Pascal VOC" || last != "type" && last != "name" && last != "_target_" {
+		return ""
+	}
+	for _, folder := range []string{"data_root", "root", "data_dir", "dataset_dir", "img_folder", "img_dir", "image_dir"} {
+		for _, s := range x.byName[folder] {
+			if s.key != section+folder || s.rank < c.rank {
+				continue
+			}
+			v := x.compute(s)
+			if name := datasetName(v.text); v.kind == word && strings.Contains(v.text, "/") && name != "" && find(facts().datasets, name) != form {
+				return name
+			}
+		}
+	}
+	return ""
 }
 
 // namesData is whether the words of a key say that it names what a model is trained on: input_training_file, hf_dataset_path.
@@ -407,6 +442,7 @@ func className(text string) string {
 
 // served returns of a class or a function that only serves a dataset that is known, such as COCODataset, that dataset.
 func served(name string) string {
+	name = strings.TrimSuffix(strings.TrimSuffix(name, "Train"), "Training")
 	for _, serves := range []string{"DataModule", "_dataset", "Dataset"} {
 		if of, ok := strings.CutSuffix(name, serves); ok && find(facts().datasets, of) != nil {
 			return of
@@ -459,6 +495,8 @@ func (x *extraction) datasetOf(c *call) *candidate {
 		return by(8, 0)
 	case name == "read_csv" || name == "read_parquet":
 		return by(2, 0)
+	case loadsData.MatchString(name):
+		return by(4, 0, "name", "path", "root", "data_dir", "dataset", "dataset_name")
 	}
 	if f := find(facts().models, name); f != nil && f.task == "RL" && len(c.expr.Args) > 1 { // PPO("MlpPolicy", "CartPole-v1")
 		return by(8, 1, "env")
@@ -472,6 +510,9 @@ func (x *extraction) datasetOf(c *call) *candidate {
 	}
 	return from
 }
+
+// loadsData are the names of functions of a job's own that make what it trains on from its name or folder, which come first.
+var loadsData = regexp.MustCompile(`^(load|get|build|make|create|prepare|setup|construct)_(train(ing)?_)?(data(_?sets?|_?loaders?)?|loaders?|corpus|envs?)$`)
 
 // validation resolves with what the model is validated, if that is named.
 func (x *extraction) validation(r *Result) {

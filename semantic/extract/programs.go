@@ -57,6 +57,20 @@ func trains(program string, words []string) bool {
 	return named && (options > 2 || len(words) > 0 && isConfig(words[0]))
 }
 
+// trainsBy reports whether a program is told to train by a configuration of the folder: dp --pt train input.json.
+func (x *extraction) trainsBy(dir, program string, words []string) bool {
+	for i, w := range words {
+		if w == "train" && i+1 < len(words) {
+			_, ok := x.tree.find(dir, words[i+1])
+			return ok && slices.Contains(stems[:4], path.Ext(words[i+1])) && !strings.HasPrefix(program, "-")
+		}
+		if !strings.HasPrefix(w, "-") {
+			break
+		}
+	}
+	return false
+}
+
 // moduleLaunch is what python -m launches.
 func (x *extraction) moduleLaunch(l *launch, module string, args []string) bool {
 	rel := strings.ReplaceAll(module, ".", "/")

@@ -191,22 +191,23 @@ func counts(key string) metadata.Unit {
 	unit, others := metadata.Unit(""), 0
 	for word := range strings.SplitSeq(key, "_") {
 		switch word {
-		case "max", "maximum", "num", "n", "nb", "number", "total", "of", "train", "training", "optimization", "the":
+		case "max", "maximum", "num", "numb", "n", "nb", "no", "number", "total", "of", "train", "training", "trainer", "pretrain", "finetune", "optimization", "optimizer", "the", "for", "to",
+			"env", "environment", "agent", "boost", "boosting", "gradient", "end", "stop", "run":
 			others++
 			continue
 		}
 		switch {
 		case unit != "":
 			return ""
-		case word == "epoch" || word == "epochs":
+		case strings.HasPrefix(word, "epoch"): // also epoches
 			unit = metadata.Epoch
-		case word == "step" || word == "steps" || word == "iter" || word == "iters" || word == "iteration" || word == "iterations" || word == "updates":
+		case word == "step" || word == "steps" || word == "iter" || word == "iters" || word == "iteration" || word == "iterations" || word == "updates" || word == "frames" || word == "round" || word == "rounds":
 			unit = metadata.Step
 		default:
 			return ""
 		}
 	}
-	if others == 0 {
+	if others == 0 && unit == metadata.Step { // of what, it does not say
 		return ""
 	}
 	return unit
@@ -244,9 +245,15 @@ func (x *extraction) hardware(r *Result) {
 	case l.perNode > 0:
 		t.GPUs = l.perNode * max(1, t.Nodes)
 	default:
-		if c := x.integer(facts().fields.GPUs); c != nil {
-			t.GPUs = count(c.text) * max(1, t.Nodes)
-			at = c.at
+		for _, c := range x.candidates(facts().fields.GPUs) {
+			n := count(c.text)
+			if devices.MatchString(c.text) {
+				n = len(digits.FindAllString(c.text, -1))
+			}
+			if n > 0 {
+				t.GPUs, at = n*max(1, t.Nodes), c.at
+				break
+			}
 		}
 	}
 	if t.GPUs > 1<<20 {
@@ -256,6 +263,12 @@ func (x *extraction) hardware(r *Result) {
 		r.Sources["gpus"] = at
 	}
 }
+
+// devices is a list of the numbers of GPUs, such as 0,1,2,3 and "0,".
+var (
+	devices = regexp.MustCompile(`^\[?\d{1,2}(, ?\d{1,2})+,?\]?$|^\d{1,2},$`)
+	digits  = regexp.MustCompile(`\d+`)
+)
 
 // integer returns the best candidate that is a positive whole number, or nil.
 func (x *extraction) integer(of []names) *candidate {

@@ -115,6 +115,9 @@ func (x *extraction) library(s *python.Statement, file string, top bool) {
 	}
 	at := where(file, s.Line)
 	x.uses(s.Module, at, top)
+	m := x.words[s.Module]
+	m.module = true
+	x.words[s.Module] = m
 	for i := range s.Module {
 		if s.Module[i] == '.' && i > 0 {
 			x.uses(s.Module[:i], at, top)
@@ -131,7 +134,7 @@ func (x *extraction) library(s *python.Statement, file string, top bool) {
 // uses notes that a word is used.
 func (x *extraction) uses(word, at string, top bool) {
 	if old, ok := x.words[word]; !ok || top && !old.top {
-		x.words[word] = mention{at, top}
+		x.words[word] = mention{at: at, top: top, module: old.module}
 	}
 }
 
