@@ -2,6 +2,7 @@ package extract
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/muster-sched/muster/semantic/python"
@@ -199,7 +200,7 @@ func (x *extraction) chosen(n *node) *node {
 
 // section returns of a configuration that has a section for each of several things alike, such as environments, the one for what the command names.
 func (x *extraction) section(n *node) *node {
-	for _, w := range x.launch.args {
+	for _, w := range x.said() {
 		mine := n.fields[w]
 		if mine == nil || mine.fields == nil {
 			continue
@@ -221,6 +222,46 @@ func (x *extraction) section(n *node) *node {
 		}
 	}
 	return n
+}
+
+// said returns the words of the command, with the values of its options, and then what configurations that are read already call by an identifier.
+func (x *extraction) said() []string {
+	var all []string
+	for _, w := range x.launch.args {
+		_, v, _ := strings.Cut(w, "=")
+		all = append(all, w, v)
+	}
+	for _, id := range []string{"dataset_id", "model_id", "exp_id", "experiment_id"} {
+		for _, s := range x.byName[id] {
+			if s.rank >= configured {
+				all = append(all, s.value.text)
+			}
+		}
+	}
+	return all
+}
+
+// folder reads the configurations of a folder that the command names, first those that have a section for what it says, and returns whether there are any.
+func (x *extraction) folder(dir string, r rank) bool {
+	var first, rest []string
+	for _, f := range x.tree.files {
+		if path.Dir(f) != dir || !slices.Contains(stems[:4], path.Ext(f)) || noConfig.MatchString(path.Base(f)) {
+			continue
+		}
+		n := x.config(f)
+		if n == nil || n.fields == nil {
+			continue
+		}
+		if slices.ContainsFunc(x.said(), func(w string) bool { return n.fields[w] != nil && n.fields[w].fields != nil }) {
+			first = append(first, f)
+		} else {
+			rest = append(rest, f)
+		}
+	}
+	for _, f := range append(first, rest...)[:min(len(first)+len(rest), 10)] {
+		x.load(f, r)
+	}
+	return len(first)+len(rest) > 0
 }
 
 // load reads a configuration, with the configurations on which it is based, and notes its settings.

@@ -61,6 +61,7 @@ type extraction struct {
 	launch   launch
 	programs map[string]string // that the folder installs, and their modules; nil: not read yet
 	datasets map[string]bool   // options whose help says that they name a dataset
+	runs     map[string]bool   // options whose help says that they name a run, or where it is saved
 	options  map[string]option // that scripts declare, by every spelling without its hyphens
 	places   []string          // the positional arguments that scripts declare, in their order
 	hydra    *hydraMain

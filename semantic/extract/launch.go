@@ -99,7 +99,7 @@ func (x *extraction) commands(source []byte, at string, r rank, dir string, para
 
 // score is how likely a launched script trains: what downloads, prepares or evaluates does not. Of several, the first counts.
 func (l *launch) score() int {
-	if l.tool == "setup.py" || path.Base(l.script) == "setup.py" || slices.Contains(l.args, "-h") || slices.Contains(l.args, "--help") {
+	if l.tool == "setup.py" || path.Base(l.script) == "setup.py" || asksHelp(l.args) {
 		return 0
 	}
 	name := strings.ToLower(l.script + l.module + l.tool + " " + strings.Join(l.args[:min(len(l.args), 1)], " "))
@@ -112,6 +112,16 @@ func (l *launch) score() int {
 		return 3
 	}
 	return 2
+}
+
+// asksHelp reports whether a command only asks for help. A program may have another use for -h, with a value.
+func asksHelp(args []string) bool {
+	for i, w := range args {
+		if w == "--help" || w == "-h" && (i+1 == len(args) || isOption(args[i+1])) {
+			return true
+		}
+	}
+	return false
 }
 
 // environment notes a variable that is set for the command.
@@ -395,6 +405,11 @@ func (x *extraction) arguments() {
 				x.add(setting{key: "place." + strconv.Itoa(place), value: parse(a.value), rank: l.rank, at: l.at})
 			}
 			place++
+		case pairs.MatchString(a.value): // --hparams=batch_size=48,epochs=300
+			for p := range strings.SplitSeq(a.value, ",") {
+				key, v, _ := strings.Cut(p, "=")
+				x.add(setting{key: key, value: parse(v), rank: l.rank, at: l.at})
+			}
 		default:
 			if x.hydra == nil && !a.override {
 				x.byStem(a.key, a.value, configs)
@@ -405,6 +420,9 @@ func (x *extraction) arguments() {
 		}
 	}
 }
+
+// pairs are names with values in one option.
+var pairs = regexp.MustCompile(`^[A-Za-z_]\w*=[^,=]+(,[A-Za-z_]\w*=[^,=]+)*$`)
 
 // hydraOptions notes where the command says that Hydra finds the configuration.
 func (x *extraction) hydraOptions(args []argument) {
@@ -429,98 +447,4 @@ func (x *extraction) hydraOptions(args []argument) {
 			break
 		}
 	}
-}
-
-// named reads the configurations of the folder that an argument names, and returns whether it names any.
-func (x *extraction) named(text string, r rank) bool {
-	found := false
-	for _, v := range strings.Split(text, ",") {
-		v = strings.TrimSpace(v)
-		if before, _, ok := strings.Cut(v, ".py:"); ok { // of ml_collections, with arguments: vit.py:res=224
-			v = before + ".py"
-		}
-		switch path.Ext(v) {
-		case ".yaml", ".yml", ".json", ".toml", ".py", ".cfg", ".ini", ".conf", ".gin", ".txt", ".config", ".pbtxt", ".prototxt":
-			if f, ok := x.locate(v); ok {
-				x.load(f, r)
-				x.configs = append(x.configs, f)
-				found = true
-			}
-		}
-	}
-	return found
-}
-
-// stems has the extensions of configurations.
-var stems = []string{".yaml", ".yml", ".json", ".toml", ".py"}
-
-// byStem reads the configuration that an option or an argument without a name means by its name without the extension, and returns whether there is one: by its path, or, for an option that
-// says that it names one, the only one of that name. Of several, the one whose folder the option names: --env-config=gym is config/envs/gym.yaml.
-func (x *extraction) byStem(key, name string, r rank) bool {
-	if name == "" || strings.ContainsAny(name, " ,$*:") || slices.Contains(append(stems, ".sh"), path.Ext(name)) {
-		return false
-	}
-	var found []string
-	if strings.Contains(name, "/") {
-		for _, ext := range stems {
-			for _, dir := range []string{x.launch.dir, path.Dir(x.launch.script)} {
-				if f, ok := x.tree.find(dir, name+ext); ok && !slices.Contains(found, f) && (key == "" || saysConfig(key)) {
-					found = append(found, f)
-				}
-			}
-		}
-	} else if saysConfig(key) {
-		for _, f := range x.tree.files {
-			if ext := path.Ext(f); slices.Contains(stems, ext) && path.Base(f) == name+ext && (ext != ".py" || strings.Contains(f, "conf")) {
-				found = append(found, f)
-			}
-		}
-	}
-	if len(found) > 1 {
-		of, _, _ := strings.Cut(normal(key), "_")
-		found = slices.DeleteFunc(found, func(f string) bool { return !strings.Contains(path.Base(path.Dir(f)), of) })
-	}
-	if len(found) != 1 {
-		return false
-	}
-	x.load(found[0], r)
-	x.configs = append(x.configs, found[0])
-	return true
-}
-
-// saysConfig reports whether an option names a configuration.
-func saysConfig(key string) bool {
-	for w := range strings.SplitSeq(normal(key), "_") {
-		switch w {
-		case "config", "configs", "cfg", "conf", "recipe", "preset", "experiment", "exp":
-			return true
-		}
-	}
-	return false
-}
-
-// locate returns the file of the folder that an argument names: relative to where the job is launched or to its script, or
-// the only one of that name.
-func (x *extraction) locate(name string) (string, bool) {
-	for _, dir := range []string{x.launch.dir, path.Dir(x.launch.script)} {
-		if f, ok := x.tree.find(dir, name); ok {
-			return f, true
-		}
-	}
-	if path.Ext(name) == ".py" {
-		return "", false
-	}
-	if !strings.Contains(name, "/") {
-		return x.tree.find(".", "$/"+name)
-	}
-	found := "" // of a package: configs/a.yaml is pkg/configs/a.yaml
-	for _, f := range x.tree.files {
-		if strings.HasSuffix(f, "/"+path.Clean(name)) {
-			if found != "" {
-				return "", false
-			}
-			found = f
-		}
-	}
-	return found, found != ""
 }

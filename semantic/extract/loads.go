@@ -3,12 +3,13 @@ package extract
 import (
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/muster-sched/muster/semantic/python"
 )
 
-// This file finds the configurations that code names.
+// This file finds the configurations that code and the command name.
 
 // loads reads the configurations that a statement names: yaml.safe_load(open("base.yaml")), load_config("base"), default="base.yaml".
 func (x *extraction) loads(s *python.Statement, file string, r rank) {
@@ -90,4 +91,101 @@ func isConfig(name string) bool {
 		return strings.Contains(name, "conf") || strings.Contains(name, "param") || strings.Contains(name, "train") || strings.Contains(name, "settings")
 	}
 	return false
+}
+
+// named reads the configurations of the folder that an argument names, and returns whether it names any.
+func (x *extraction) named(text string, r rank) bool {
+	found := false
+	for _, v := range strings.Split(text, ",") {
+		v = strings.TrimSpace(v)
+		if before, _, ok := strings.Cut(v, ".py:"); ok { // of ml_collections, with arguments: vit.py:res=224
+			v = before + ".py"
+		}
+		switch path.Ext(v) {
+		case ".yaml", ".yml", ".json", ".toml", ".py", ".cfg", ".ini", ".conf", ".gin", ".txt", ".config", ".pbtxt", ".prototxt":
+			if f, ok := x.locate(v); ok {
+				x.load(f, r)
+				x.configs = append(x.configs, f)
+				found = true
+			}
+		}
+	}
+	return found
+}
+
+// stems has the extensions of configurations.
+var stems = []string{".yaml", ".yml", ".json", ".toml", ".py"}
+
+// byStem reads the configuration that an option or an argument without a name means by its name without the extension, and returns whether there is one: by its path, or, for an option that
+// says that it names one, the only one of that name. Of several, the one whose folder the option names: --env-config=gym is config/envs/gym.yaml.
+func (x *extraction) byStem(key, name string, r rank) bool {
+	if name == "" || strings.ContainsAny(name, " ,$*:") || slices.Contains(append(stems, ".sh"), path.Ext(name)) {
+		return false
+	}
+	var found []string
+	if dir := path.Join(x.launch.dir, name); saysConfig(key) && x.tree.folders[dir] {
+		return x.folder(dir, r)
+	}
+	if strings.Contains(name, "/") {
+		for _, ext := range stems {
+			for _, dir := range []string{x.launch.dir, path.Dir(x.launch.script)} {
+				if f, ok := x.tree.find(dir, name+ext); ok && !slices.Contains(found, f) && (key == "" || saysConfig(key)) {
+					found = append(found, f)
+				}
+			}
+		}
+	} else if saysConfig(key) {
+		for _, f := range x.tree.files {
+			if ext := path.Ext(f); slices.Contains(stems, ext) && path.Base(f) == name+ext && (ext != ".py" || strings.Contains(f, "conf")) {
+				found = append(found, f)
+			}
+		}
+	}
+	if len(found) > 1 {
+		of, _, _ := strings.Cut(normal(key), "_")
+		found = slices.DeleteFunc(found, func(f string) bool { return !strings.Contains(path.Base(path.Dir(f)), of) })
+	}
+	if len(found) != 1 {
+		return false
+	}
+	x.load(found[0], r)
+	x.configs = append(x.configs, found[0])
+	return true
+}
+
+// saysConfig reports whether an option names a configuration.
+func saysConfig(key string) bool {
+	for w := range strings.SplitSeq(normal(key), "_") {
+		switch w {
+		case "config", "configs", "cfg", "conf", "recipe", "preset", "experiment", "exp":
+			return true
+		}
+	}
+	return false
+}
+
+// locate returns the file of the folder that an argument names: relative to where the job is launched or to its script, or
+// the only one of that name.
+func (x *extraction) locate(name string) (string, bool) {
+	for _, dir := range []string{x.launch.dir, path.Dir(x.launch.script)} {
+		if f, ok := x.tree.find(dir, name); ok {
+			return f, true
+		}
+	}
+	if path.Ext(name) == ".py" {
+		return "", false
+	}
+	if !strings.Contains(name, "/") {
+		return x.tree.find(".", "$/"+name)
+	}
+	found := "" // of a package: configs/a.yaml is pkg/configs/a.yaml
+	for _, f := range x.tree.files {
+		if strings.HasSuffix(f, "/"+path.Clean(name)) {
+			if found != "" {
+				return "", false
+			}
+			found = f
+		}
+	}
+	return found, found != ""
 }

@@ -260,7 +260,11 @@ func inList(name string, of *known) string {
 	if at == nil || !strings.Contains(lower, "list") && !strings.Contains(lower, "manifest") {
 		return name
 	}
-	return strings.Trim(name[at[0]:at[1]], "_-.")
+	is := strings.Trim(name[at[0]:at[1]], "_-.")
+	if strings.HasPrefix(plain(of.name), plain(is)) { // ljs
+		return of.name
+	}
+	return is
 }
 
 // described is what parts of a dataset's name say about it.

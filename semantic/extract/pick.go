@@ -54,8 +54,8 @@ var noModel = []string{"Tokenizer", "TokenizerFast", "Processor", "FeatureExtrac
 // model resolves the model's name.
 func (x *extraction) model() *candidate {
 	var all []candidate
-	for _, c := range x.candidates(facts().fields.Model) {
-		if c.kind != word || strings.Contains(c.key, "tokenizer") || strings.Contains(c.key, "optim") || strings.Contains(c.key, "dataset") || strings.Contains(c.key, "loss") || strings.Contains(c.key, "schedule") {
+	for _, c := range append(x.candidates(facts().fields.Model), x.namedModels()...) {
+		if x.runs[c.key[strings.LastIndexByte(c.key, '.')+1:]] || c.kind != word || strings.Contains(c.key, "tokenizer") || strings.Contains(c.key, "optim") || strings.Contains(c.key, "dataset") || strings.Contains(c.key, "loss") || strings.Contains(c.key, "schedule") {
 			continue
 		}
 		c.text = modelName(c.text)
@@ -117,8 +117,37 @@ func (x *extraction) model() *candidate {
 	return pick(all, facts().models)
 }
 
-// toolEnd is at the end of the names of programs that train one family of models.
-var toolEnd = regexp.MustCompile(`[-_](train|pretrain|finetune|trainer|cli|run)$`)
+// namedModels returns the models that are known by name and that settings have whose words say that they name a model, but which are not listed: pretrained_model_cfg.
+func (x *extraction) namedModels() []candidate {
+	var keys []string
+	for last := range x.byName {
+		if namesModel(last) {
+			keys = append(keys, last)
+		}
+	}
+	slices.Sort(keys)
+	return slices.DeleteFunc(x.candidates([]names{{Weight: 4, Keys: keys}}), func(c candidate) bool {
+		return c.rank < imported || find(facts().models, c.text) == nil
+	})
+}
+
+// namesModel is whether the words of a key say that it names what is trained, or what that begins with.
+func namesModel(key string) bool {
+	model, words := false, strings.Split(key, "_")
+	for _, w := range words {
+		switch w {
+		case "model", "pretrained", "arch", "architecture", "backbone", "network", "llm", "checkpoint":
+			model = true
+		case "base", "hf", "huggingface", "name", "path", "id", "or", "cfg", "config", "ckpt", "init", "type", "lm", "language", "foundation", "initial", "from":
+		default:
+			return false
+		}
+	}
+	return model && len(words) > 1
+}
+
+// toolEnd is at the end, or the begin, of the names of programs that train one family of models.
+var toolEnd = regexp.MustCompile(`[-_](train|pretrain|finetune|trainer|cli|run)$|^(train|pretrain|finetune)[-_]`)
 
 // sections returns the families of models that configurations name in their keys: T5Config.num_heads=12, is_llama_config=true.
 func (x *extraction) sections() []candidate {
@@ -270,270 +299,4 @@ func (x *extraction) argumentOf(c *call, from *candidate, weight, place int, key
 	from.weight = weight
 	from.text = v.text
 	return from
-}
-
-// dataset resolves what the model is trained on.
-func (x *extraction) dataset() *candidate {
-	var all []candidate
-	for _, c := range x.candidates(facts().fields.Train) {
-		last := c.key[strings.LastIndexByte(c.key, '.')+1:]
-		if c.kind != word || strings.Contains(last, "model") || strings.Contains(c.key, "logger") || strings.Contains(c.key, "optim") {
-			continue
-		}
-		if written.MatchString(c.text) {
-			continue
-		}
-		c.text = served(datasetName(className(c.text)))
-		if name := x.beside(&c); name != "" {
-			c.text = name
-		}
-		all = append(all, c)
-	}
-	all = append(all, x.paths()...)
-	for _, last := range slices.Sorted(maps.Keys(x.byName)) {
-		if !x.datasets[last] && !namesData(last) {
-			continue
-		}
-		for _, s := range x.byName[last] {
-			if v := x.compute(s); v.kind == word && !excluded(s.key) {
-				all = append(all, candidate{text: datasetName(v.text), kind: word, rank: s.rank, weight: 4, at: s.at})
-			}
-		}
-	}
-	for i := range x.calls {
-		if c := x.datasetOf(&x.calls[i]); c != nil {
-			all = append(all, *c)
-		}
-	}
-	for _, group := range []string{"datamodule", "dataset", "data", "experiment", "env"} { // choices of Hydra's groups
-		for _, s := range x.byName[group] {
-			if s.key == "group."+group {
-				all = append(all, candidate{text: s.value.text, rank: s.rank, weight: 2, at: s.at})
-			}
-		}
-	}
-	for _, s := range x.byName["task"] { // of robots, the environment
-		if (s.key == "group.task" || s.key == "task") && find(facts().datasets, s.value.text) != nil {
-			all = append(all, candidate{text: s.value.text, rank: s.rank, weight: 2, at: s.at})
-		}
-	}
-	all = append(all, x.stored()...)
-	all = append(all, x.inSections()...)
-	for _, s := range x.byName["0"] { // the first positional argument of a tool
-		if s.key == "place.0" && x.launch.tool != "" {
-			all = append(all, candidate{text: datasetName(s.value.text), rank: s.rank, weight: 5, at: s.at})
-		}
-	}
-	return pick(all, facts().datasets)
-}
-
-// paths returns what variables of the script name that have "dataset" or "data_path" in a longer name, such as nli_dataset_path.
-func (x *extraction) paths() []candidate {
-	var all []candidate
-	for _, last := range slices.Sorted(maps.Keys(x.byName)) {
-		if !strings.HasSuffix(last, "_dataset_path") && !strings.HasSuffix(last, "_dataset_name") && !strings.HasSuffix(last, "_data_path") && !strings.HasSuffix(last, "_data_dir") && !strings.HasSuffix(last, "_dataset") {
-			continue
-		}
-		for _, s := range x.byName[last] {
-			if s.rank < local || excluded(s.key) || strings.HasPrefix(last, "val") || strings.HasPrefix(last, "test") || strings.HasPrefix(last, "eval") {
-				continue
-			}
-			if v := x.compute(s); v.kind == word {
-				all = append(all, candidate{text: datasetName(v.text), kind: word, rank: s.rank, weight: 3, at: s.at})
-			}
-		}
-	}
-	return all
-}
-
-// stored returns what options of the command name that has no other name for a dataset, but lies in a folder of data: -s data/nerf/lego.
-func (x *extraction) stored() []candidate {
-	var all []candidate
-	for _, last := range slices.Sorted(maps.Keys(x.byName)) {
-		for _, s := range x.byName[last] {
-			if s.rank != commanded || s.value.kind != word || !strings.Contains(s.value.text, "/") || excluded(s.key) || noData.MatchString(s.key) {
-				continue
-			}
-			parts := strings.Split(strings.ToLower(strings.Trim(s.value.text, "/")), "/")
-			if slices.ContainsFunc(parts[:len(parts)-1], func(p string) bool { return p == "data" || p == "dataset" || p == "datasets" }) {
-				all = append(all, candidate{text: datasetName(s.value.text), kind: word, rank: declared, weight: 1, at: s.at})
-			}
-		}
-	}
-	return all
-}
-
-// inSections returns the known datasets and environments that configurations or the command name in a section of those.
-func (x *extraction) inSections() []candidate {
-	var all []candidate
-	for _, last := range slices.Sorted(maps.Keys(x.byName)) {
-		for _, s := range x.byName[last] {
-			section := s.key[:len(s.key)-len(last)]
-			if s.rank < configured || s.value.kind != word || excluded(s.key) || !strings.Contains(s.key, "data") && !strings.Contains(section, "env") || section == "" {
-				continue
-			}
-			if name := datasetName(className(s.value.text)); find(facts().datasets, name) != nil {
-				c := candidate{text: name, kind: word, rank: declared, weight: 1, at: s.at}
-				if s.rank == commanded {
-					c.rank = commanded
-				}
-				all = append(all, c)
-			}
-		}
-	}
-	return all
-}
-
-// beside returns, for the class that reads a dataset of a form that others have, too, such as that of COCO, the dataset's name by the folder that stands beside
-// the class in the configuration. It returns nothing if the folder does not tell.
-func (x *extraction) beside(c *candidate) string {
-	section, last := c.key[:strings.LastIndexByte(c.key, '.')+1], c.key[strings.LastIndexByte(c.key, '.')+1:]
-	form := find(facts().datasets, c.text)
-	if section == "" || form == nil || form.name != "COCO" && form.name != "Pascal VOC" || last != "type" && last != "name" && last != "_target_" {
-		return ""
-	}
-	for _, folder := range []string{"data_root", "root", "data_dir", "dataset_dir", "img_folder", "img_dir", "image_dir"} {
-		for _, s := range x.byName[folder] {
-			if s.key != section+folder || s.rank < c.rank {
-				continue
-			}
-			v := x.compute(s)
-			if name := datasetName(v.text); v.kind == word && strings.Contains(v.text, "/") && name != "" && find(facts().datasets, name) != form {
-				return name
-			}
-		}
-	}
-	return ""
-}
-
-// namesData is whether the words of a key say that it names what a model is trained on: input_training_file, hf_dataset_path.
-func namesData(key string) bool {
-	words, data, more := strings.Split(key, "_"), false, false
-	for _, w := range words {
-		switch w {
-		case "train", "training", "data", "dataset", "datasets", "corpus", "wavs", "audio":
-			data = true
-		case "file", "files", "dir", "path", "paths", "folder", "root", "list", "filelist", "manifest", "name", "names":
-			more = true
-		case "input", "hf", "the", "of", "or":
-		default:
-			return false
-		}
-	}
-	return data && more && len(words) > 1
-}
-
-// noData is in the names of options that name files of another kind.
-var noData = regexp.MustCompile(`out|save|log|model|ckpt|checkpoint|weight|config|cfg|token|vocab|cache|val|test|dev|resume|init|pretrain`)
-
-// className returns the last part of a class or a function with its module, such as data.CocoDataset and torchtune.datasets.alpaca_dataset, and other
-// texts as they are. Of a class that only serves a dataset that is known, it returns that.
-func className(text string) string {
-	i := strings.LastIndexByte(text, '.')
-	if i <= 0 || i+1 == len(text) || strings.Contains(text, "/") {
-		return text
-	}
-	name := text[i+1:]
-	if upper := name[0] >= 'A' && name[0] <= 'Z'; !upper && !strings.Contains(text, ".datasets.") {
-		return text
-	}
-	return served(name)
-}
-
-// served returns of a class or a function that only serves a dataset that is known, such as COCODataset, that dataset.
-func served(name string) string {
-	name = strings.TrimSuffix(strings.TrimSuffix(name, "Train"), "Training")
-	for _, serves := range []string{"DataModule", "_dataset", "Dataset"} {
-		if of, ok := strings.CutSuffix(name, serves); ok && find(facts().datasets, of) != nil {
-			return of
-		}
-	}
-	return name
-}
-
-// datasetOf returns the dataset that a call loads, or nil.
-func (x *extraction) datasetOf(c *call) *candidate {
-	parts := strings.Split(strings.TrimPrefix(c.callee, "."), ".")
-	name := parts[len(parts)-1]
-	from := &candidate{kind: word, rank: c.rank, at: where(c.file, c.expr.Line)}
-	by := func(weight, place int, keys ...string) *candidate {
-		r := x.argumentOf(c, from, weight, place, keys...)
-		if r != nil {
-			r.text = datasetName(r.text)
-		}
-		return r
-	}
-	lower := strings.ToLower(c.target)
-	if strings.Contains(lower, "test") || strings.Contains(lower, "val") || strings.Contains(lower, "eval") {
-		from.rank = max(0, from.rank-1)
-	}
-	switch {
-	case name == "load_dataset":
-		r := by(9, 0, "path")
-		if r == nil || generic[strings.ToLower(r.text)] {
-			from.rank = c.rank
-			r = by(8, 99, "data_files", "data_dir")
-		}
-		return r
-	case name == "load_data" && len(parts) > 1: // keras.datasets.mnist.load_data()
-		from.text, from.weight = parts[len(parts)-2], 9
-		return from
-	case c.callee == "tfds.load" || c.callee == "tfds.builder" || name == "load_from_disk" || name == "load_iterable_dataset" || c.callee == "gym.make" || c.callee == "gymnasium.make" || name == "make_vec_env" || c.callee == "envpool.make" || name == "make_atari_env" || name == "environment":
-		return by(9, 0, "name", "env_id", "id", "task_id")
-	case name == "Planetoid" || name == "TUDataset" || name == "Amazon" || name == "Coauthor" || name == "MoleculeNet":
-		return by(9, 1, "name")
-	case strings.HasSuffix(name, "PropPredDataset"):
-		return by(9, 0, "name")
-	case name == "open" || name == "memmap" || c.callee == "np.fromfile" || name == "loadtxt" || name == "File" || c.callee == "np.load" || c.callee == "torch.load":
-		if r := by(3, 0); r != nil && find(facts().datasets, r.text) != nil {
-			return r
-		}
-		return nil
-	case name == "ImageFolder" || name == "WebDataset":
-		return by(6, 0, "root", "urls")
-	case name == "read_h5ad":
-		return by(8, 0)
-	case name == "read_csv" || name == "read_parquet":
-		return by(2, 0)
-	case loadsData.MatchString(name):
-		return by(4, 0, "name", "path", "root", "data_dir", "dataset", "dataset_name")
-	}
-	if f := find(facts().models, name); f != nil && f.task == "RL" && len(c.expr.Args) > 1 { // PPO("MlpPolicy", "CartPole-v1")
-		return by(8, 1, "env")
-	}
-	if find(facts().datasets, name) == nil || name == strings.ToLower(name) && !strings.Contains(c.callee, "datasets.") {
-		return nil
-	}
-	from.text, from.weight = served(strings.TrimSuffix(name, "AsrDataModule")), 6
-	if strings.Contains(c.callee, "datasets.") {
-		from.weight = 9
-	}
-	return from
-}
-
-// loadsData are the names of functions of a job's own that make what it trains on from its name or folder, which come first.
-var loadsData = regexp.MustCompile(`^(load|get|build|make|create|prepare|setup|construct)_(train(ing)?_)?(data(_?sets?|_?loaders?)?|loaders?|corpus|envs?)$`)
-
-// validation resolves with what the model is validated, if that is named.
-func (x *extraction) validation(r *Result) {
-	of := facts().fields.Valid
-	for _, group := range of {
-		for _, key := range group.Keys {
-			last := key[strings.LastIndexByte(key, '.')+1:]
-			for _, s := range x.byName[last] {
-				if !ends(s.key, key) || s.rank <= elsewhere {
-					continue
-				}
-				v := x.compute(s)
-				if v.kind != word || strings.Contains(v.text, "$") {
-					continue
-				}
-				if name := datasetName(className(v.text)); name != "" && !generic[strings.ToLower(name)] {
-					r.Dataset.Valid = name
-					r.Sources["valid"] = s.at
-					return
-				}
-			}
-		}
-	}
 }

@@ -44,7 +44,7 @@ func trains(program string, words []string) bool {
 	})
 	options := 0
 	for _, w := range words {
-		if strings.HasPrefix(w, "--") {
+		if strings.HasPrefix(w, "--") || len(w) == 2 && w[0] == '-' {
 			options++
 		}
 	}

@@ -115,7 +115,15 @@ func (x *extraction) iterations(r *Result) {
 	for _, w := range []string{"TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig", "GRPOConfig", "RewardConfig", "KTOConfig", "ORPOConfig"} {
 		hf = hf || x.words[w].at != ""
 	}
-	for _, c := range x.candidates(append(slices.Clone(facts().fields.Iterations), x.counted()...)) {
+	all := x.candidates(append(slices.Clone(facts().fields.Iterations), x.counted()...))
+	for _, c := range all {
+		// Of num_updates = total_timesteps // num_steps, the latter is what the job states.
+		if i := slices.IndexFunc(all, func(o candidate) bool { return c.via != "" && o.key == c.via && o.unit == c.unit }); i >= 0 {
+			whole, _ := positive(all[i].text)
+			if part, ok := positive(c.text); ok && part < whole {
+				c = all[i]
+			}
+		}
 		unit := metadata.Unit(c.unit)
 		text := c.text
 		if c.unit == "duration" {
@@ -177,23 +185,27 @@ func (x *extraction) counted() []names {
 			listed[key] = true
 		}
 	}
-	of := map[metadata.Unit]*names{metadata.Step: {Unit: string(metadata.Step), Weight: 6}, metadata.Epoch: {Unit: string(metadata.Epoch), Weight: 5}}
+	of := map[metadata.Unit]*names{metadata.Step: {Unit: string(metadata.Step), Weight: 6}, metadata.Epoch: {Unit: string(metadata.Epoch), Weight: 5}, metadata.Token: {Unit: string(metadata.Token), Weight: 8}}
 	for _, last := range slices.Sorted(maps.Keys(x.byName)) {
 		if unit := counts(last); unit != "" && !listed[last] {
 			of[unit].Keys = append(of[unit].Keys, last)
 		}
 	}
-	return []names{*of[metadata.Step], *of[metadata.Epoch]}
+	return []names{*of[metadata.Token], *of[metadata.Step], *of[metadata.Epoch]}
 }
 
 // counts returns what a key of several words counts: one of them is a unit, and the others say no more than that it is the number of all.
 func counts(key string) metadata.Unit {
-	unit, others := metadata.Unit(""), 0
+	unit, others, ends := metadata.Unit(""), 0, false
 	for word := range strings.SplitSeq(key, "_") {
 		switch word {
 		case "max", "maximum", "num", "numb", "n", "nb", "no", "number", "total", "of", "train", "training", "trainer", "pretrain", "finetune", "optimization", "optimizer", "the", "for", "to",
-			"env", "environment", "agent", "boost", "boosting", "gradient", "end", "stop", "run":
+			"env", "environment", "agent", "boost", "boosting", "gradient", "run", "my":
 			others++
+			continue
+		case "end", "stop", "exit", "budget":
+			others++
+			ends = true
 			continue
 		}
 		switch {
@@ -203,11 +215,13 @@ func counts(key string) metadata.Unit {
 			unit = metadata.Epoch
 		case word == "step" || word == "steps" || word == "iter" || word == "iters" || word == "iteration" || word == "iterations" || word == "updates" || word == "frames" || word == "round" || word == "rounds":
 			unit = metadata.Step
+		case word == "tokens":
+			unit = metadata.Token
 		default:
 			return ""
 		}
 	}
-	if others == 0 && unit == metadata.Step { // of what, it does not say
+	if others == 0 && unit == metadata.Step || unit == metadata.Token && !ends { // of what, it does not say: max_tokens may be of a batch
 		return ""
 	}
 	return unit

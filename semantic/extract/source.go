@@ -420,6 +420,8 @@ func (x *extraction) argument(c *python.Expr, file string, r rank, kind string, 
 	}
 	if h := c.Get("help"); h != nil && saysDataset.MatchString(strings.ToLower(h.Text)) {
 		x.datasets[normal(key)] = true
+	} else if h != nil && saysRun.MatchString(strings.ToLower(h.Text)) {
+		x.runs[normal(key)] = true
 	}
 	if def != nil {
 		x.add(setting{key: key, expr: def, file: file, rank: r, at: where(file, c.Line)})
@@ -428,6 +430,9 @@ func (x *extraction) argument(c *python.Expr, file string, r rank, kind string, 
 
 // saysDataset is in the help of an option that names what a model is trained on.
 var saysDataset = regexp.MustCompile(`\b(which|name of( the)?|train(ing)?|choose( a| the)?|select( a| the)?) (data ?set|corpus)\b|\b(input|train(ing)?) data\b|\bdata ?set(s)?( name)? (to (use|train)|for training|used for)`)
+
+// saysRun is in the help of an option that names a run, or the folder into which it is written.
+var saysRun = regexp.MustCompile(`\b(folder|directory|dir|file|name)\b.*\b(to save|to store|saved|stored|to write)\b|\bname (of|for) (the |this )?(run|experiment)\b|\b(run|experiment) name\b`)
 
 // decorator notes what a decorator says: the options of click, and Hydra's configuration.
 func (x *extraction) decorator(d *python.Expr, s *python.Statement, file string, r rank) {
