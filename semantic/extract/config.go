@@ -276,9 +276,23 @@ func (x *extraction) load(file string, r rank) {
 	}
 	if n := x.based(file, 0); n != nil {
 		n = x.chosen(n)
+		x.override(n)
 		interpolate(n)
 		x.flatten(n, "", r)
 		x.further(n, path.Dir(file), r, 0)
+	}
+}
+
+// override sets what the command sets of a configuration, so that what refers to it has that, too.
+func (x *extraction) override(n *node) {
+	if n.fields == nil {
+		return
+	}
+	for _, a := range split(x.launch.args, nil) {
+		key := strings.TrimLeft(a.key, "+~")
+		if (a.override || strings.Contains(key, ".")) && n.get(key) != nil && n.get(key).fields == nil {
+			n.put(key, &node{scalar: strings.Trim(a.value, `"'`), at: x.launch.at, rank: x.launch.rank})
+		}
 	}
 }
 

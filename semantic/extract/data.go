@@ -54,6 +54,12 @@ func (x *extraction) dataset() *candidate {
 			all = append(all, candidate{text: s.value.text, rank: s.rank, weight: 2, at: s.at})
 		}
 	}
+	if f := find(facts().datasets, scriptName(x.launch.script)); f != nil { // train_cifar10.py
+		if name := strings.Trim(f.is.FindString(strings.ToLower(scriptName(x.launch.script))), "_-"); len(name) > 2 {
+			all = append(all, candidate{text: name, kind: word, rank: imported, weight: 1, at: x.launch.script})
+		}
+	}
+	all = append(all, x.spoken(facts().datasets, datasetName)...)
 	all = append(all, x.stored()...)
 	all = append(all, x.inSections()...)
 	for _, s := range x.byName["0"] { // the first positional argument of a tool
@@ -226,6 +232,9 @@ func (x *extraction) datasetOf(c *call) *candidate {
 			return r
 		}
 		return nil
+	case name == "untar_data" && len(c.expr.Args) > 0: // of fastai: URLs.PETS
+		from.text, from.weight = strings.ToLower(c.expr.Args[0].Text[strings.LastIndexByte(c.expr.Args[0].Text, '.')+1:]), 9
+		return from
 	case name == "ImageFolder" || name == "WebDataset":
 		return by(6, 0, "root", "urls")
 	case name == "read_h5ad":

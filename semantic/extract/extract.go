@@ -81,9 +81,8 @@ const (
 
 // mention is where a word is used.
 type mention struct {
-	at     string
-	top    bool // in the command or at the top of a file, not only in a function
-	module bool // it is a module that is imported
+	at  string
+	top bool // in the command or at the top of a file, not only in a function
 }
 
 // readLaunched reads what the launch command names and the script it launches. Where nothing is launched, the script that

@@ -50,6 +50,10 @@ func launchScore(f string) int {
 		score = 20
 	case (ext == ".yaml" || ext == ".yml") && (strings.Contains(base, "job") || strings.Contains(f, "k8s") || strings.Contains(f, "kubernetes") || strings.Contains(base, "pod") || strings.Contains(base, "deploy")):
 		score = 70
+	case base == "dvc.yaml" || base == "mlproject":
+		score = 55
+	case (ext == ".yaml" || ext == ".yml") && !strings.Contains(f, "/"):
+		score = 15
 	}
 	if score > 0 {
 		score = max(1, score-6*strings.Count(f, "/"))
@@ -65,8 +69,8 @@ func (x *extraction) launchFile(f string) bool {
 	}
 	base := strings.ToLower(path.Base(f))
 	switch ext := path.Ext(base); {
-	case ext == ".yaml" || ext == ".yml":
-		return x.manifest(f)
+	case ext == ".yaml" || ext == ".yml" || base == "mlproject":
+		return x.manifest(f) || x.staged(f)
 	case strings.HasPrefix(base, "readme"):
 		return x.readme(f, data)
 	case base == "dockerfile":

@@ -21,6 +21,8 @@ type launch struct {
 	dir    string // in which it is launched, relative to the folder
 	args   []string
 
+	configs []string // that the command reads, without its naming them
+
 	gpus, perNode, nodes int // as the launcher says; 0: it does not
 	precision            string
 }
@@ -269,6 +271,12 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 			options = append(options, w)
 		}
 	}
+	for i, w := range words { // dora -P package run
+		if f, ok := x.tree.find(l.dir, w+"/train.py"); ok && i > 0 && i+1 < len(words) && words[i+1] == "run" {
+			l.script, l.args = f, words[i+2:]
+			return true
+		}
+	}
 	return false
 }
 
@@ -394,6 +402,11 @@ func (x *extraction) arguments() {
 	if l.precision != "" {
 		x.add(setting{key: "mixed_precision", value: parse(l.precision), rank: l.rank, at: l.at})
 	}
+	for _, f := range l.configs {
+		if x.tree.has[f] {
+			x.load(f, configs)
+		}
+	}
 	place := 0
 	for _, a := range args {
 		switch {
@@ -405,10 +418,14 @@ func (x *extraction) arguments() {
 				x.add(setting{key: "place." + strconv.Itoa(place), value: parse(a.value), rank: l.rank, at: l.at})
 			}
 			place++
-		case pairs.MatchString(a.value): // --hparams=batch_size=48,epochs=300
-			for p := range strings.SplitSeq(a.value, ",") {
+		case pairs.MatchString(a.value), binding.MatchString(a.value): // --hparams=batch_size=48,epochs=300, --gin_bindings="Config.data_dir = 'x'"
+			all := []string{a.value}
+			if pairs.MatchString(a.value) {
+				all = strings.Split(a.value, ",")
+			}
+			for _, p := range all {
 				key, v, _ := strings.Cut(p, "=")
-				x.add(setting{key: key, value: parse(v), rank: l.rank, at: l.at})
+				x.add(setting{key: strings.TrimSpace(key), value: parse(strings.Trim(v, ` '"`)), rank: l.rank, at: l.at})
 			}
 		default:
 			if x.hydra == nil && !a.override {
@@ -421,7 +438,8 @@ func (x *extraction) arguments() {
 	}
 }
 
-// pairs are names with values in one option.
+// pairs are names with values in one option, and a binding is one with spaces, as of gin.
+var binding = regexp.MustCompile(`^[A-Za-z_][\w./]* = [^=]+$`)
 var pairs = regexp.MustCompile(`^[A-Za-z_]\w*=[^,=]+(,[A-Za-z_]\w*=[^,=]+)*$`)
 
 // hydraOptions notes where the command says that Hydra finds the configuration.

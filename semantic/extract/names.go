@@ -151,6 +151,9 @@ func modelName(text string) string {
 	case ".pt", ".pth", ".yaml", ".yml", ".json", ".bin", ".ckpt", ".safetensors", ".py", ".cfg":
 		text = path.Base(strings.TrimSuffix(text, path.Ext(text)))
 	}
+	if name, _, ok := strings.Cut(text, "?"); ok {
+		return modelName(name)
+	}
 	local := strings.HasPrefix(text, "/") || strings.HasPrefix(text, ".") || strings.HasPrefix(text, "~") || strings.Count(text, "/") > 1
 	if local {
 		parts := strings.Split(text, "/")
@@ -198,7 +201,7 @@ var written = regexp.MustCompile(`^(\./)?(results?|outputs?|out|runs?|exps?|expe
 // wrapsData is a class that puts datasets together, or reads any.
 var wrapsData = regexp.MustCompile(`^(cache|persistent|concat|repeat|mixed|raw|balanced|class_?balanced|iterable|base|custom|multi|chain|streaming|image|video|text|png|vos|lmdb|simple|hdf5|record)[_-]?(raw|image|video|text)?_?data_?sets?$`)
 
-var sizeOnly = regexp.MustCompile(`^[0-9.]+[kmbx]?$|^(data|part|split|shard|set)s?[_-]?[0-9]*$`)
+var sizeOnly = regexp.MustCompile(`^[0-9.]+[kmbx]?$|^(data|part|split|shard|set)s?[_-]?[0-9]*$|^(train|training)[_-]?(list|files?|data|set|split|filelist|manifest)$`)
 
 // datasetName returns a dataset's name from a value: of a path, the part that is a dataset that is known, or the last that
 // says something.

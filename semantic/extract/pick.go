@@ -96,11 +96,12 @@ func (x *extraction) model() *candidate {
 			all = append(all, candidate{text: name, kind: word, rank: imported, weight: 1, at: c})
 		}
 	}
-	for _, w := range slices.Sorted(maps.Keys(x.words)) { // a library for one family of models
-		if m := x.words[w]; m.module && m.top && !strings.Contains(w, ".") && find(facts().models, w) != nil {
-			all = append(all, candidate{text: w, kind: word, rank: imported, at: m.at})
+	for _, w := range slices.Sorted(maps.Keys(x.words)) { // a library for one family of models, xgboost
+		if f := find(facts().models, w); f != nil && f.name == "Gradient boosting" && x.words[w].top && facts().uses[w].framework != "" {
+			all = append(all, candidate{text: w, kind: word, rank: imported, at: x.words[w].at})
 		}
 	}
+	all = append(all, x.spoken(facts().models, modelName)...)
 	if t := toolEnd.ReplaceAllString(x.launch.tool, ""); find(facts().models, t) != nil { // chemprop train, nnUNetv2_train
 		all = append(all, candidate{text: t, kind: word, rank: imported, weight: 1, at: x.launch.at})
 	}
@@ -116,6 +117,25 @@ func (x *extraction) model() *candidate {
 	}
 	return pick(all, facts().models)
 }
+
+// spoken returns what options of the command name that is known, whatever the options are called: -u wavlm_base -d cora.
+func (x *extraction) spoken(of []known, name func(string) string) []candidate {
+	var all []candidate
+	for _, last := range slices.Sorted(maps.Keys(x.byName)) {
+		for _, s := range x.byName[last] {
+			if s.rank != commanded || s.value.kind != word || strings.Contains(s.value.text, "/") || x.runs[last] || excluded(s.key) || noData.MatchString(s.key) || notSpoken.MatchString(s.key) {
+				continue
+			}
+			if text := name(s.value.text); find(of, text) != nil && !isNoModel(text) && !strings.Contains(text, "Trainer") {
+				all = append(all, candidate{text: text, kind: word, rank: declared, at: s.at})
+			}
+		}
+	}
+	return all
+}
+
+// notSpoken is in the names of options whose values have the names of models and datasets in them by chance.
+var notSpoken = regexp.MustCompile(`name|exp|run|tag|project|wandb|group|note|desc|host|user|job|optim|loss|sched|criterion|metric|mode`)
 
 // namedModels returns the models that are known by name and that settings have whose words say that they name a model, but which are not listed: pretrained_model_cfg.
 func (x *extraction) namedModels() []candidate {
@@ -201,6 +221,17 @@ func (x *extraction) modelOf(c *call) *candidate {
 		return asModel(x.argumentOf(c, from, 9, 0, "preset"))
 	case strings.HasSuffix(name, "Model") && len(c.expr.Args) > 1 && c.expr.Args[1].Kind == python.String && find(facts().models, c.expr.Args[1].Text) != nil: // of a kind, by its name
 		return asModel(x.argumentOf(c, from, 9, 1))
+	case strings.HasSuffix(name, "_learner") && len(c.expr.Args) > 1: // of fastai: vision_learner(dls, resnet34)
+		from.text, from.weight = c.expr.Args[1].Text[strings.LastIndexByte(c.expr.Args[1].Text, '.')+1:], 8
+		if find(facts().models, from.text) == nil {
+			return nil
+		}
+		return from
+	case strings.HasPrefix(c.callee, "model_zoo."):
+		if m := asModel(x.argumentOf(c, from, 9, 0)); m != nil && find(facts().models, m.text) != nil {
+			return m
+		}
+		return nil
 	case c.callee == "torch.hub.load":
 		return asModel(x.argumentOf(c, from, 9, 1, "model"))
 	case name == "YOLO" || name == "SentenceTransformer" || name == "CrossEncoder" || c.callee == "models.Transformer":

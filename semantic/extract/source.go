@@ -115,9 +115,6 @@ func (x *extraction) library(s *python.Statement, file string, top bool) {
 	}
 	at := where(file, s.Line)
 	x.uses(s.Module, at, top)
-	m := x.words[s.Module]
-	m.module = true
-	x.words[s.Module] = m
 	for i := range s.Module {
 		if s.Module[i] == '.' && i > 0 {
 			x.uses(s.Module[:i], at, top)
@@ -134,7 +131,7 @@ func (x *extraction) library(s *python.Statement, file string, top bool) {
 // uses notes that a word is used.
 func (x *extraction) uses(word, at string, top bool) {
 	if old, ok := x.words[word]; !ok || top && !old.top {
-		x.words[word] = mention{at: at, top: top, module: old.module}
+		x.words[word] = mention{at, top}
 	}
 }
 
@@ -289,6 +286,10 @@ func (x *extraction) loop(s *python.Statement, file string, r rank) {
 func (x *extraction) call(c *python.Expr, s *python.Statement, file string, r rank) {
 	callee := c.Callee()
 	name := callee[strings.LastIndexByte(callee, '.')+1:]
+	if name == "" && c.Of != nil && c.Of.Kind == python.Call && len(c.Of.Args) == 1 { // LazyCall(Net)(depth=50)
+		callee = c.Of.Args[0].Text
+		name = callee[strings.LastIndexByte(callee, '.')+1:]
+	}
 	if name == "" {
 		return
 	}
@@ -327,6 +328,9 @@ func (x *extraction) call(c *python.Expr, s *python.Statement, file string, r ra
 			x.calls = append(x.calls, call{*c, callee, file, p, target})
 		}
 	}
+	if (name == "fine_tune" || name == "fit_one_cycle" || name == "fit") && len(c.Args) > 0 && c.Args[0].Kind == python.Number { // of fastai
+		x.add(setting{key: name + ".epochs", expr: &c.Args[0], file: file, rank: p, at: at})
+	}
 	key := name
 	if evaluates(c, s) {
 		key = "eval." + name
@@ -338,6 +342,9 @@ func (x *extraction) call(c *python.Expr, s *python.Statement, file string, r ra
 	for i, k := range c.Keys {
 		if k == "**" {
 			continue
+		}
+		if r == configured && s.Kind == python.Assign && s.Value.Kind == python.Call && s.Value.Line == c.Line && strings.Contains(s.Target, ".") { // data.train.dataset = L(read)(names="coco")
+			x.add(setting{key: s.Target + "." + k, expr: &c.Named[i], file: file, rank: r, at: at})
 		}
 		if v := &c.Named[i]; v.Kind != python.Dict {
 			x.add(setting{key: key + "." + k, expr: v, file: file, rank: p, at: where(file, v.Line), call: true, function: function})
