@@ -120,6 +120,9 @@ func (x *extraction) model() *candidate {
 
 // spoken returns what options of the command name that is known, whatever the options are called: -u wavlm_base -d cora.
 func (x *extraction) spoken(of []known, name func(string) string) []candidate {
+	if len(x.launch.args) > mostSpoken {
+		return nil
+	}
 	var all []candidate
 	for _, last := range slices.Sorted(maps.Keys(x.byName)) {
 		for _, s := range x.byName[last] {
@@ -133,6 +136,9 @@ func (x *extraction) spoken(of []known, name func(string) string) []candidate {
 	}
 	return all
 }
+
+// mostSpoken is how many words a command has at most that a person wrote.
+const mostSpoken = 1000
 
 // notSpoken is in the names of options whose values have the names of models and datasets in them by chance.
 var notSpoken = regexp.MustCompile(`name|exp|run|tag|project|wandb|group|note|desc|host|user|job|optim|loss|sched|criterion|metric|mode`)
