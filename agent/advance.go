@@ -133,6 +133,8 @@ type Member struct {
 	Node   string // that is meant; empty: whichever agent the client calls
 	Pod    string
 	PIDs   []int32
+	// Durable says that what each of them saves outlives it.
+	Durable bool
 }
 
 // Advance asks the agent.

@@ -425,7 +425,7 @@ func (a *Agent) processes(pod string) []*agentpb.Process {
 		}
 		processes = append(processes, &agentpb.Process{
 			Pod: pod, Pid: int32(pid), Phase: phases[st.Phase],
-			ReservedBytes: st.Reserved, ActiveBytes: st.Active, Untracked: int32(st.Untracked),
+			ReservedBytes: st.Reserved, ActiveBytes: st.Active, Untracked: int32(st.Untracked), Durable: st.Durable,
 		})
 	}
 	return processes

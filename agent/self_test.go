@@ -67,6 +67,9 @@ func TestProcessesThatSaveThemselves(t *testing.T) {
 	}
 	savesItself(t, pod, 7)
 	savesItself(t, pod, 8)
+	if err := os.WriteFile(filepath.Join(pod, "8.self"), []byte("durable\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	a, err := Open(Options{Node: "n", StateDir: filepath.Join(dir, "state"), GPUDir: filepath.Join(dir, "gpu"), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +78,7 @@ func TestProcessesThatSaveThemselves(t *testing.T) {
 	are := func(want agentpb.Phase) {
 		t.Helper()
 		s, err := a.Status(t.Context(), &agentpb.StatusRequest{})
-		if err != nil || len(s.Processes) != 2 || s.Processes[0].Pid != 7 || s.Processes[0].Phase != want || s.Processes[1].Phase != want {
+		if err != nil || len(s.Processes) != 2 || s.Processes[0].Pid != 7 || s.Processes[0].Phase != want || s.Processes[1].Phase != want || s.Processes[0].Durable || !s.Processes[1].Durable {
 			t.Errorf("the node has %v, %v; expected %v", s, err, want)
 		}
 	}

@@ -66,7 +66,15 @@ func (f *Framework) Phase(pid int) (Phase, error) {
 // Status is the phase. What the process has on the GPU it does not say.
 func (f *Framework) Status(pid int) (Status, error) {
 	phase, err := f.Phase(pid)
-	return Status{PID: pid, Phase: phase}, err
+	if err != nil {
+		return Status{}, err
+	}
+	s, err := gpu.OpenSelf(f.Dir, pid)
+	if err != nil {
+		return Status{}, err
+	}
+	defer s.Close()
+	return Status{PID: pid, Phase: phase, Durable: s.Durable}, nil
 }
 
 func (f *Framework) hold(pid int) (*gpu.Self, error) {

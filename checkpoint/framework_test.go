@@ -47,6 +47,8 @@ signal.signal(signal.SIGUSR1, signalled)
 p = Pausable(give, take)
 if "SIGNAL" in os.environ:
     p.lock.write("signal=%d started=%s" % (signal.SIGUSR1, open("/proc/self/stat").read().rsplit(")", 1)[1].split()[19]))
+if "DURABLE" in os.environ:
+    print(" durable", file=p.lock, flush=True)
 if "NEVER" in os.environ:
     p.lock.write("never")
 p.lock.flush()
@@ -141,11 +143,18 @@ func TestProgramsThatSaveThemselves(t *testing.T) {
 	shim.Do("alloc %d", 1<<20)
 	sum := shim.Do("sum 0 %d", 1<<20)
 	const steps = 20_000
-	a, b := startTrainer(t, n.Dir), startTrainer(t, n.Dir, "SIGNAL=1")
+	a, b := startTrainer(t, n.Dir), startTrainer(t, n.Dir, "SIGNAL=1", "DURABLE=1")
 	pids := []int{a.pid, b.pid, shim.PID}
 	if found, err := checkpoint.List(n.Dir); err != nil || len(found) != 3 {
 		t.Errorf("the folder has %v, %v", found, err)
 	}
+	folder := checkpoint.NewFolder(n.Dir, time.Minute)
+	for pid, durable := range map[int]bool{a.pid: false, b.pid: true, shim.PID: false} {
+		if st, err := folder.Status(pid); err != nil || st.Durable != durable {
+			t.Errorf("process %d: %+v, %v; expected durable: %t", pid, st, err, durable)
+		}
+	}
+	folder.Close()
 	a.train(steps)
 	b.train(steps)
 	for range 3 {

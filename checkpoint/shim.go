@@ -30,6 +30,8 @@ type Status struct {
 	Reserved  int64 `json:"reservedBytes"`  // of GPU memory; while it is paused, what it takes to resume
 	Active    int64 `json:"activeBytes"`    // copied at the last pause
 	Untracked int   `json:"untrackedCount"` // allocations that stay on the GPU
+	// Durable says that what it saves outlives it: a process that is started in its place goes on from there, also on another node.
+	Durable bool `json:"durable,omitempty"`
 }
 
 // Status observes a process.
@@ -39,7 +41,7 @@ func (s *Shim) Status(pid int) (Status, error) {
 		return Status{}, err
 	}
 	defer done()
-	return Status{pid, phaseOf(p), p.Reserved(), p.Active(), p.Untracked()}, nil
+	return Status{PID: pid, Phase: phaseOf(p), Reserved: p.Reserved(), Active: p.Active(), Untracked: p.Untracked()}, nil
 }
 
 // Phase observes a process.

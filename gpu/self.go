@@ -17,7 +17,8 @@ import (
 // in the folder:
 //
 //	PID.self  the process holds an exclusive lock on it (flock) for as long as it lives. A line of words: "never", if it must not be
-//	          paused; "signal=N started=TICKS namespace=INODE", if it wants that signal when it is asked for something:
+//	          paused; "durable", if what it saves outlives it, where a process that is started in its place finds it, also on
+//	          another node; "signal=N started=TICKS namespace=INODE", if it wants that signal when it is asked for something:
 //	          with its start time, and its PID namespace if that is another one
 //	PID.ask   what it is asked for, by Muster: NUMBER PHASE LEASE, the lease in seconds, 0 for none
 //	PID.says  how far it is: NUMBER PHASE and, if it could not do what it was asked for, why not
@@ -26,6 +27,7 @@ import (
 type Self struct {
 	PID                int
 	Never              bool // it must not be paused
+	Durable            bool // what it saves outlives it
 	dir                string
 	file               *os.File
 	lead               *os.File // locked by the command that leads it; nil for none
@@ -71,6 +73,8 @@ func (s *Self) parse(text string) error {
 		switch {
 		case word == "never":
 			s.Never = true
+		case word == "durable":
+			s.Durable = true
 		case key == "signal" && err == nil && n > 0 && n < 65:
 			s.signal = syscall.Signal(n)
 		case key == "started" && err == nil:
@@ -78,7 +82,7 @@ func (s *Self) parse(text string) error {
 		case key == "namespace" && err == nil:
 			s.namespace = n
 		default:
-			return fmt.Errorf("%s: expected never, signal=N, started=TICKS or namespace=INODE; found %q", s.path("self"), word)
+			return fmt.Errorf("%s: expected never, durable, signal=N, started=TICKS or namespace=INODE; found %q", s.path("self"), word)
 		}
 	}
 	if s.signal != 0 && s.started == 0 {

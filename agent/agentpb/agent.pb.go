@@ -547,7 +547,10 @@ type Process struct {
 	// Of it, what was copied at the last pause.
 	ActiveBytes int64 `protobuf:"varint,5,opt,name=active_bytes,json=activeBytes,proto3" json:"active_bytes,omitempty"`
 	// Allocations that a pause leaves on the GPU.
-	Untracked     int32 `protobuf:"varint,6,opt,name=untracked,proto3" json:"untracked,omitempty"`
+	Untracked int32 `protobuf:"varint,6,opt,name=untracked,proto3" json:"untracked,omitempty"`
+	// What it saves outlives it: a process that is started in its place goes on from
+	// there, also on another node.
+	Durable       bool `protobuf:"varint,7,opt,name=durable,proto3" json:"durable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -622,6 +625,13 @@ func (x *Process) GetUntracked() int32 {
 		return x.Untracked
 	}
 	return 0
+}
+
+func (x *Process) GetDurable() bool {
+	if x != nil {
+		return x.Durable
+	}
+	return false
 }
 
 type NodeStatus struct {
@@ -1738,14 +1748,15 @@ const file_agent_proto_rawDesc = "" +
 	"\x05began\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x05began\x120\n" +
 	"\x05ended\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\x12\x1a\n" +
 	"\battempts\x18\n" +
-	" \x01(\x05R\battempts\"\xc3\x01\n" +
+	" \x01(\x05R\battempts\"\xdd\x01\n" +
 	"\aProcess\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\x05R\x03pid\x12,\n" +
 	"\x05phase\x18\x03 \x01(\x0e2\x16.muster.agent.v1.PhaseR\x05phase\x12%\n" +
 	"\x0ereserved_bytes\x18\x04 \x01(\x03R\rreservedBytes\x12!\n" +
 	"\factive_bytes\x18\x05 \x01(\x03R\vactiveBytes\x12\x1c\n" +
-	"\tuntracked\x18\x06 \x01(\x05R\tuntracked\"\xcb\x01\n" +
+	"\tuntracked\x18\x06 \x01(\x05R\tuntracked\x12\x18\n" +
+	"\adurable\x18\a \x01(\bR\adurable\"\xcb\x01\n" +
 	"\n" +
 	"NodeStatus\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x126\n" +

@@ -321,7 +321,7 @@ func writeRemote(w io.Writer, all []*agentpb.Process, took time.Duration, asJSON
 	t.Add("POD", "PID", "PHASE", "RESERVED", "ACTIVE", "UNTRACKED")
 	encoder := json.NewEncoder(w)
 	for _, p := range all {
-		st := checkpoint.Status{PID: int(p.Pid), Phase: agent.Phase(p.Phase), Reserved: p.ReservedBytes, Active: p.ActiveBytes, Untracked: int(p.Untracked)}
+		st := checkpoint.Status{PID: int(p.Pid), Phase: agent.Phase(p.Phase), Reserved: p.ReservedBytes, Active: p.ActiveBytes, Untracked: int(p.Untracked), Durable: p.Durable}
 		if asJSON {
 			if err := encoder.Encode(struct {
 				Pod string `json:"pod"`
