@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -38,7 +39,13 @@ const (
 	// first times only. HOW is lost, if the agent cannot be reached; unanswered, if it does what it is asked for and its answer is lost; or
 	// the outcome of a member, such as Late.
 	GoalFails = "devcluster.muster.sh/goal-fails"
+	// SavesTo names where the process of a pod saves its progress. The process of a pod of the namespace that starts later, with the same
+	// name and completion index, goes on from there, on whatever node: its condition [Restored] says so.
+	SavesTo = "devcluster.muster.sh/saves-to"
 )
+
+// Restored is the type of the condition of pods whose process goes on where another one had saved its progress ([SavesTo]).
+const Restored corev1.PodConditionType = "devcluster.muster.sh/Restored"
 
 // Agents is where the simulated agents of all nodes listen: one server answers for the node that a request names. Nodes that are created
 // have the address in the annotation [AgentAddress].
@@ -208,6 +215,47 @@ func (f *pods) pause(p *pod, stop bool, now time.Time) {
 	}
 	f.mu.Unlock()
 	f.add(p)
+}
+
+// progress is what a process has saved.
+type progress struct {
+	pod string        // its name
+	ran time.Duration // until it was saved
+}
+
+// savesTo is where the process of a pod saves its progress; empty for nowhere.
+func savesTo(p *corev1.Pod) string {
+	name := p.Annotations[SavesTo]
+	if name == "" {
+		return ""
+	}
+	return p.Namespace + "/" + name + "/" + p.Labels[batchv1.JobCompletionIndexAnnotation]
+}
+
+// save keeps how far a pod is, where it saves that.
+func (f *pods) save(p *pod, now time.Time) {
+	if p.savesTo == "" {
+		return
+	}
+	end := f.endOf(p)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if since, stopped := f.paused[p.UID]; stopped {
+		now = since
+	}
+	x := progress{p.Name, now.Sub(p.began)}
+	if p.duration >= 0 {
+		x.ran = p.duration - end.Sub(now)
+	}
+	f.saved[p.savesTo] = x
+}
+
+// restored is what a pod that starts goes on from; false for nothing.
+func (f *pods) restored(p *pod) (progress, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x, ok := f.saved[p.savesTo]
+	return x, ok && p.savesTo != ""
 }
 
 // isPaused reports whether the containers of a pod are stopped.

@@ -42,6 +42,7 @@ type pod struct {
 	requests          []amount
 	restart           corev1.RestartPolicy
 	duration          time.Duration // negative: until deleted
+	savesTo           string        // where its process saves its progress; empty for nowhere
 	failed            bool          // how it ends
 	// deadline is when a pod that is being deleted must have ended, zero for others; stop
 	// is when its containers end.
@@ -73,6 +74,7 @@ func condense(p *corev1.Pod) *pod {
 		inits:      containers(p.Spec.InitContainers, p.Annotations[Pausable] != ""),
 		requests:   requests(p),
 		duration:   duration(p.Annotations[Duration], -1),
+		savesTo:    savesTo(p),
 		failed:     p.Annotations[Outcome] == "failed",
 		watched:    len(p.Finalizers) > 0,
 	}

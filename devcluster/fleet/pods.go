@@ -35,7 +35,9 @@ type pods struct {
 	ends map[types.UID]end
 	// paused is since when pods are that an agent paused.
 	paused map[types.UID]time.Time
-	last   netip.Addr // the highest address given out
+	// saved is what processes have saved, by place.
+	saved map[string]progress
+	last  netip.Addr // the highest address given out
 }
 
 // end is when the containers that began at the time began end; began is as in the status.
@@ -50,6 +52,7 @@ func newPods(client kubernetes.Interface, nodes *nodes, kubelets Kubelets) *pods
 		room:     newRoom(),
 		ends:     make(map[types.UID]end),
 		paused:   make(map[types.UID]time.Time),
+		saved:    make(map[string]progress),
 		last:     netip.AddrFrom4([4]byte{10, 0, 0, 0}),
 	}
 	f.store, f.controller = cache.NewInformerWithOptions(cache.InformerOptions{
@@ -131,14 +134,14 @@ func (f *pods) endOf(p *pod) time.Time {
 	return p.began.Add(p.duration)
 }
 
-// begins records that the containers of a pod begin now.
-func (f *pods) begins(p *pod, now time.Time) {
+// begins records that the containers of a pod begin now, as if they had begun at a time before.
+func (f *pods) begins(p *pod, now, as time.Time) {
 	if p.duration < 0 {
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.ends[p.UID] = end{now.Truncate(time.Second), now.Add(p.duration)}
+	f.ends[p.UID] = end{now.Truncate(time.Second), as.Add(p.duration)}
 }
 
 // nodeChanged queues the pods of a node that became ready.
@@ -223,8 +226,16 @@ func (f *pods) step(ctx context.Context, p *pod) (later time.Duration, err error
 		}
 		first := *p
 		first.ip = f.address()
-		f.begins(p, now)
-		return 0, f.write(ctx, p, first.running(now, n.ip))
+		status := first.running(now, n.ip)
+		begins := now
+		if x, ok := f.restored(p); ok {
+			begins = now.Add(-x.ran)
+			status.Conditions = append(status.Conditions, corev1.PodCondition{
+				Type: Restored, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now), Message: "goes on after " + x.ran.String() + ", saved by pod " + x.pod,
+			})
+		}
+		f.begins(p, now, begins)
+		return 0, f.write(ctx, p, status)
 	case p.outgrown:
 		return 0, f.resize(ctx, p)
 	case p.duration < 0, f.isPaused(p): // an agent lets it go on
@@ -238,7 +249,7 @@ func (f *pods) step(ctx context.Context, p *pod) (later time.Duration, err error
 		code = 1
 	}
 	if p.restartsAfter(p.failed) {
-		f.begins(p, now)
+		f.begins(p, now, now)
 	}
 	return 0, f.write(ctx, p, p.finished(now, p.failed, code))
 }

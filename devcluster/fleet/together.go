@@ -88,6 +88,9 @@ func (x *process) Step(ctx context.Context, _ int, to checkpoint.Phase) error {
 		}
 	}
 	x.move(to, lease)
+	if from != checkpoint.Saved && to == checkpoint.Saved {
+		x.agents.pods.save(x.pod, time.Now())
+	}
 	return nil
 }
 
@@ -208,7 +211,7 @@ func (a *agents) Status(_ context.Context, r *agentpb.StatusRequest) (*agentpb.N
 			phase = x.phase
 			x.mu.Unlock()
 		}
-		s.Processes = append(s.Processes, &agentpb.Process{Pod: string(p.UID), Pid: pid, Phase: simulatedPhases[phase]})
+		s.Processes = append(s.Processes, &agentpb.Process{Pod: string(p.UID), Pid: pid, Phase: simulatedPhases[phase], Durable: p.savesTo != ""})
 	}
 	return s, nil
 }
