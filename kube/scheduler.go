@@ -191,8 +191,9 @@ func New(c Config) (*Scheduler, error) {
 		listed:  make(chan struct{}), ready: make(chan struct{}),
 		metadata: meta, held: make([]atomic.Bool, len(c.Shards)),
 	}
+	agents, pauses, saver := c.reach(client)
 	s.actor = act.New(act.Config{
-		Client: client, Dynamic: dyn, Metadata: meta, Muster: muster, StatusRate: c.StatusRate, Metrics: s.metrics.Metrics, Log: c.Log, Now: c.Now,
+		Saver: saver, Client: client, Dynamic: dyn, Metadata: meta, Muster: muster, StatusRate: c.StatusRate, Metrics: s.metrics.Metrics, Log: c.Log, Now: c.Now,
 		Outcomes: mirror.Outcomes{Box: s.box}, Holds: func(shard int) bool { return s.held[shard].Load() },
 	})
 	s.election = lease.New(lease.Config{
@@ -205,7 +206,7 @@ func New(c Config) (*Scheduler, error) {
 		next = s.advise
 	}
 	if c.Agents != nil {
-		s.pauses = s.newPauses(next)
+		s.pauses = s.newPauses(agents, pauses, next)
 		next = s.pauses
 	}
 	s.recovery = recovery.New(recovery.Config{Client: client, Log: c.Log, Tell: s.tell, Leads: s.leads, Now: c.Now, Next: next, Logs: c.Logs, Diagnostic: c.Diagnostic})
@@ -364,15 +365,22 @@ func (s *Scheduler) podOf(ctx context.Context, job string) (types.NamespacedName
 	}
 }
 
+// reach returns how the agents of nodes are reached, the metrics of what they do, and what has processes save themselves; nil without agents.
+func (c *Config) reach(client kubernetes.Interface) (*pause.Network, *pause.Metrics, act.Saver) {
+	if c.Agents == nil {
+		return nil, nil, nil
+	}
+	agents, metrics := *c.Agents, pause.NewMetrics()
+	agents.Client = client
+	return &agents, metrics, pause.NewSaver(&agents, metrics, c.Log, c.Now)
+}
+
 // newPauses returns the handler of pauses, which tells next what it is told.
-func (s *Scheduler) newPauses(next mirror.Recorder) *pause.Handler {
-	agents := *s.config.Agents
-	agents.Client = s.client
-	metrics := pause.NewMetrics()
+func (s *Scheduler) newPauses(agents *pause.Network, metrics *pause.Metrics, next mirror.Recorder) *pause.Handler {
 	s.metrics.Registry.MustRegister(metrics.Collectors()...)
 	s.metrics.Registry.MustRegister(pause.ExpiryGauge(agents.TLS))
 	return pause.New(pause.Config{
-		Client: s.client, Agents: &agents, Tables: pausing{s}, Put: func(f func()) { s.box.Put(func(*mirror.Mirror) { f() }) },
+		Client: s.client, Agents: agents, Tables: pausing{s}, Put: func(f func()) { s.box.Put(func(*mirror.Mirror) { f() }) },
 		Next: next, Metrics: metrics, Log: s.log, Now: s.now,
 	})
 }

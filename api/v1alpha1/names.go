@@ -47,6 +47,9 @@ const (
 	// LastCheckpointAnnotation is when the job last saved its progress, in the
 	// form of RFC 3339. The job writes it as it runs.
 	LastCheckpointAnnotation = "muster.sh/last-checkpoint"
+	// CheckpointWithinAnnotation says that the processes of a pod save their progress when the agent of its node asks them to, at the
+	// latest after this time, where those of the pod find it that is made in its place: a [Duration]. It counts on pods alone.
+	CheckpointWithinAnnotation = "muster.sh/checkpoint-within"
 	// WalltimeAnnotation is how long the job is expected to run: a [Duration].
 	WalltimeAnnotation = "muster.sh/walltime"
 	// RequiredTopologyAnnotation is the topology level of which one domain must
@@ -303,7 +306,7 @@ const Prefix = "muster.sh/"
 var Keys = []string{
 	QueueLabel, GangLabel, PoolLabel, KindAnnotation, ClassAnnotation, UserAnnotation, PriorityClassAnnotation,
 	PreemptibleAnnotation, LockedAnnotation, MobilityAnnotation, MinRuntimeAnnotation, CheckpointIntervalAnnotation,
-	LastCheckpointAnnotation, WalltimeAnnotation, RequiredTopologyAnnotation, PreferredTopologyAnnotation, ClosenessAnnotation,
+	LastCheckpointAnnotation, CheckpointWithinAnnotation, WalltimeAnnotation, RequiredTopologyAnnotation, PreferredTopologyAnnotation, ClosenessAnnotation,
 	GPUCombinationsAnnotation, GPUModelsAnnotation, GPUFractionAnnotation, GPUCountAnnotation, GPUMemoryAnnotation, MinMemberAnnotation, OnFailureAnnotation, StaleGraceAnnotation,
 	TaskAnnotation, StageAnnotation, SegmentSizeAnnotation, SegmentTopologyAnnotation, GPUsAnnotation, NICsAnnotation, ShareAnnotation, BackfilledAnnotation, SuspendedLabel,
 	DrainAnnotation, EvictionsAnnotation, CordonedAnnotation, StrikesAnnotation, TestAnnotation, DiagnosticLabel, TestsAnnotation, RecoveryAnnotation, ReleaseAnnotation, MoveAnnotation, MovingAnnotation, StandbyUntilAnnotation, StandbyKeepsAnnotation, StandbyAnnotation, PausableAnnotation, AgentAnnotation, AgentOfLabel, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUSharingLabel, GPUPositionsAnnotation, ShardsLabel,

@@ -106,6 +106,7 @@ type Config struct {
 	Muster   rest.Interface     // for Muster's own objects
 	Metadata metadata.Interface // to watch what was read of them; nil: nothing is watched
 	Outcomes Outcomes
+	Saver    Saver // nil: no processes are asked to save themselves before their pods leave
 	// StatusRate is the maximum number of conditions and statuses written per second; 100
 	// if 0.
 	StatusRate float32
@@ -125,6 +126,7 @@ type Actor struct {
 	dynamic  dynamic.Interface
 	muster   rest.Interface
 	outcomes Outcomes
+	saver    Saver
 	holds    func(shard int) bool
 	metrics  *Metrics
 	log      *slog.Logger
@@ -172,7 +174,7 @@ func New(c Config) *Actor {
 		c.Holds = func(int) bool { return true }
 	}
 	a := &Actor{
-		client: c.Client, dynamic: c.Dynamic, muster: c.Muster, outcomes: c.Outcomes, holds: c.Holds, metrics: c.Metrics, log: c.Log, now: c.Now,
+		client: c.Client, dynamic: c.Dynamic, muster: c.Muster, outcomes: c.Outcomes, saver: c.Saver, holds: c.Holds, metrics: c.Metrics, log: c.Log, now: c.Now,
 		limits:   after.NewLimits(c.Now),
 		evicting: make(chan struct{}, evictions), reports: newReports(), standbys: newReports(), statuses: make(chan []Status),
 		statusLimit: flowcontrol.NewTokenBucketRateLimiter(c.StatusRate, 2*int(c.StatusRate)), stopEvents: func() {},

@@ -35,7 +35,10 @@ type Evict struct {
 	// BudgetTimeout is how long it is asked to leave first, before DespiteBudgets counts.
 	BudgetTimeout time.Duration
 	Grace         *int64 // the seconds that it gets to end; nil for as long as it asks
-	Shard         int    // of its group
+	// Node is where it is, and SaveWithin how long its processes may take to save themselves first; 0: they are not asked to.
+	Node       string
+	SaveWithin time.Duration
+	Shard      int // of its group
 }
 
 // MaxGrace is the maximum time to terminate for a pod that is evicted for another, unless the
@@ -60,7 +63,15 @@ const evictPause = 5 * time.Second
 //
 // The number of concurrent requests is limited: while one eviction pauses, others can
 // send theirs.
+//
+// Before all that, its processes save themselves, where they can.
 func (a *Actor) evict(ctx context.Context, e Evict) {
+	a.save(ctx, []Evict{e})
+	a.evictNow(ctx, e)
+}
+
+// evictNow is evict for a pod that has saved what it can.
+func (a *Actor) evictNow(ctx context.Context, e Evict) {
 	a.evicting <- struct{}{}
 	defer func() { <-a.evicting }()
 	var err error

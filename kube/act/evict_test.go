@@ -3,6 +3,8 @@ package act
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -215,5 +217,47 @@ func TestGrace(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// savers notes which pods are asked to save themselves, and whether the pod "old" was there still.
+type savers struct {
+	x     *moving
+	asked []string
+	err   error
+}
+
+func (s *savers) Save(_ context.Context, pods []Saving) error {
+	for _, p := range pods {
+		s.asked = append(s.asked, fmt.Sprintf("%s on %s within %v, there: %t", p.Name, p.Node, p.Within, s.x.pod("old") != nil))
+	}
+	return s.err
+}
+
+// A pod saves itself before it is evicted, and is evicted whether it could or not. One that cannot is not asked.
+func TestSaveBeforeEviction(t *testing.T) {
+	for _, x := range []struct {
+		within time.Duration
+		err    error
+		want   []string
+	}{
+		{time.Minute, nil, []string{"old on n within 1m0s, there: true"}},
+		{time.Minute, errors.New("disk full"), []string{"old on n within 1m0s, there: true"}},
+		{0, nil, nil},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			m := newMoving(t)
+			s := &savers{x: m, err: x.err}
+			m.saver = s
+			p := m.pod("old")
+			go m.evict(context.Background(), Evict{Pod: Pod{p.Namespace, p.Name, p.UID}, Reason: Moving, Message: "it moves", Node: "n", SaveWithin: x.within})
+			synctest.Wait()
+			if !slices.Equal(s.asked, x.want) {
+				t.Errorf("asked: %q; expected %q", s.asked, x.want)
+			}
+			if m.pod("old") != nil {
+				t.Error("it is not evicted")
+			}
+		})
 	}
 }

@@ -89,6 +89,7 @@ func readSuspendMark(s string) (k suspendMark, ok bool) {
 
 // suspend suspends the owner of a group, or evicts its pods.
 func (a *Actor) suspend(ctx context.Context, x *Suspend) {
+	a.save(ctx, x.Pods)
 	a.evicting <- struct{}{}
 	owner, why, err := a.stop(ctx, x)
 	<-a.evicting
@@ -104,7 +105,7 @@ func (a *Actor) suspend(ctx context.Context, x *Suspend) {
 	a.log.Debug("evicting pods instead of suspending their owner", "group", x.Group.Job(), "why", why)
 	a.outcomes.NotSuspended(x.Group)
 	for _, e := range x.Pods {
-		go a.evict(ctx, e)
+		go a.evictNow(ctx, e)
 	}
 }
 

@@ -3,6 +3,7 @@ package objects
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -46,6 +47,18 @@ func readPausable(v string) (s core.Suspension, err error) {
 		return core.Suspension{}, fmt.Errorf("%s: %q: %s", v1alpha1.PausableAnnotation, v, want)
 	}
 	return s, nil
+}
+
+// maxCheckpoint is how long a pod that is to leave may take to save its progress.
+const maxCheckpoint = time.Hour
+
+// readCheckpointWithin reads how long the processes of a pod take to save their progress.
+func readCheckpointWithin(v string) (time.Duration, error) {
+	var d v1alpha1.Duration
+	if err := d.UnmarshalText([]byte(v)); err != nil || d <= 0 || time.Duration(d) > maxCheckpoint {
+		return 0, fmt.Errorf("%s: %q: expected how long the processes take to save their progress, at most %v, such as 2m", v1alpha1.CheckpointWithinAnnotation, v, v1alpha1.Duration(maxCheckpoint))
+	}
+	return time.Duration(d), nil
 }
 
 // NotPausable says why the processes of a pod cannot be paused where it is, whatever agent its node has; empty if they may be. The pod

@@ -2,6 +2,7 @@ package objects
 
 import (
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -18,6 +19,17 @@ func TestReadPausable(t *testing.T) {
 	for _, wrong := range []string{"", "true", "pause=5s,resume=10s", "pause=5s,resume=10s,memory=0", "pause=-5s,resume=10s,memory=1Gi", "pause=5s,resume=10s,memory=1Gi,pause=5s", "pause=5s,resume=x,memory=1Gi", "pause=5s,resume=1s,memory=1Ei1", "pause=5s,resume=1s,memory=28E474976710"} {
 		if got, err := readPausable(wrong); err == nil || got != (core.Suspension{}) {
 			t.Errorf("%q: %+v, %v", wrong, got, err)
+		}
+	}
+}
+
+func TestReadCheckpointWithin(t *testing.T) {
+	if got, err := readCheckpointWithin("2m"); err != nil || got != 2*time.Minute {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, wrong := range []string{"", "0s", "-1m", "2h", "soon"} {
+		if got, err := readCheckpointWithin(wrong); err == nil || got != 0 {
+			t.Errorf("%q: %v, %v", wrong, got, err)
 		}
 	}
 }

@@ -62,6 +62,8 @@ type Pod struct {
 	Pause       *Pause
 	Pausable    core.Suspension
 	NotPausable string
+	// CheckpointWithin is how long its processes take at most to save their progress when they are asked to; 0 if they do not.
+	CheckpointWithin time.Duration
 	// WillLend says that it is to lend its GPUs at times, as far as its annotations say.
 	WillLend     bool
 	DeviceClaims []devices.ClaimRef
@@ -201,6 +203,10 @@ func (o *Pod) readOurs(p *v1.Pod) {
 		o.Pausable, err = readPausable(v)
 		wrong(err)
 		o.NotPausable = NotPausable(p)
+	}
+	if v, ok := p.Annotations[v1alpha1.CheckpointWithinAnnotation]; ok {
+		o.CheckpointWithin, err = readCheckpointWithin(v)
+		wrong(err)
 	}
 	if o.Node != "" {
 		o.Standby = StandbyOf(p)

@@ -110,7 +110,7 @@ func Of(o *unstructured.Unstructured) (*Gang, error) {
 }
 
 // ofPods are the keys that count on pods alone.
-var ofPods = append([]string{v1alpha1.GangLabel, v1alpha1.PausableAnnotation, v1alpha1.StandbyUntilAnnotation, v1alpha1.StandbyKeepsAnnotation}, keys.Same(v1alpha1.PoolLabel)...)
+var ofPods = append([]string{v1alpha1.GangLabel, v1alpha1.PausableAnnotation, v1alpha1.CheckpointWithinAnnotation, v1alpha1.StandbyUntilAnnotation, v1alpha1.StandbyKeepsAnnotation}, keys.Same(v1alpha1.PoolLabel)...)
 
 // misplaced returns a key of pods that an object has and that no template in it has; empty for none.
 func misplaced(o *unstructured.Unstructured) string {

@@ -80,10 +80,11 @@ func (n *Network) Member(ctx context.Context, node string, pod types.UID) (*agen
 		client.Close()
 		return nil, err
 	}
-	m := &agent.Member{Client: client, Node: node, Pod: string(pod)}
+	m := &agent.Member{Client: client, Node: node, Pod: string(pod), Durable: true}
 	for _, p := range there.Processes {
 		if p.Pod == m.Pod {
 			m.PIDs = append(m.PIDs, p.Pid)
+			m.Durable = m.Durable && p.Durable
 		}
 	}
 	if len(m.PIDs) == 0 {

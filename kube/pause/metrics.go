@@ -8,8 +8,8 @@ import (
 
 // Metrics are the Prometheus metrics of pauses.
 type Metrics struct {
-	pause, resume prometheus.Histogram
-	failures      *prometheus.CounterVec
+	pause, resume, save prometheus.Histogram
+	failures            *prometheus.CounterVec
 }
 
 // NewMetrics returns metrics that are in no registry.
@@ -22,15 +22,18 @@ func NewMetrics() *Metrics {
 		resume: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "muster_resume_seconds", Help: "Time until the paused processes of a job went on, resizes included.", Buckets: buckets,
 		}),
+		save: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "muster_save_seconds", Help: "Time until the processes of pods that restart elsewhere had saved their progress.", Buckets: buckets,
+		}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "muster_pause_failures_total", Help: "Jobs that could not be paused, or could not go on, and were evicted.",
+			Name: "muster_pause_failures_total", Help: "Jobs that could not be paused, could not go on or could not save their progress, and were evicted.",
 		}, []string{"op"}),
 	}
 }
 
 // Collectors are the metrics, to be registered.
 func (m *Metrics) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.pause, m.resume, m.failures}
+	return []prometheus.Collector{m.pause, m.resume, m.save, m.failures}
 }
 
 func (m *Metrics) paused(took time.Duration, err error) {
@@ -47,4 +50,12 @@ func (m *Metrics) resumed(took time.Duration, err error) {
 		return
 	}
 	m.resume.Observe(took.Seconds())
+}
+
+func (m *Metrics) saved(took time.Duration, err error) {
+	if err != nil {
+		m.failures.WithLabelValues("save").Inc()
+		return
+	}
+	m.save.Observe(took.Seconds())
 }

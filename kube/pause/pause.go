@@ -6,6 +6,7 @@
 //	pods.go     what is asked of the API for a pod
 //	resize.go   what a pod has while it is paused, and again afterwards
 //	process.go  how the processes of a job are paused: of one pod, and of several as one
+//	save.go     how pods that restart elsewhere save their progress before they leave
 //	agents.go   how the agent of a node is found and asked
 //	metrics.go  how long it takes, and how it ends
 //

@@ -57,11 +57,23 @@ func (e *Eviction) Value(n Notice) act.Evict {
 	}
 	if g := e.Of.Group; g != nil {
 		x.Shard = g.Shard
+		if !g.Gang() { // whose pods save themselves only together
+			x.Node, x.SaveWithin = e.Of.Target, e.saveWithin()
+		}
 	}
 	if o.Grace > n.Grace && e.Reason != act.Drained && e.Reason != act.Moving {
 		x.Grace = &n.Grace
 	}
 	return x
+}
+
+// saveWithin is how long the processes of the pod may take to save themselves before it leaves; 0 if it does not restart elsewhere, or they
+// cannot.
+func (e *Eviction) saveWithin() time.Duration {
+	if e.Of.Pause != nil || !e.Of.Returns && e.Reason != act.Drained {
+		return 0
+	}
+	return e.Of.Object.CheckpointWithin
 }
 
 // Suspension asks to make all pods of a group leave.
@@ -82,7 +94,9 @@ func (a *Suspension) Value(n Notice) act.Suspend {
 		}
 	}
 	for i := range a.Evict {
-		x.Pods = append(x.Pods, a.Evict[i].Value(n))
+		e := a.Evict[i].Value(n)
+		e.Node, e.SaveWithin = a.Evict[i].Of.Target, a.Evict[i].saveWithin()
+		x.Pods = append(x.Pods, e)
 	}
 	return x
 }

@@ -133,6 +133,38 @@ func TestGraceOfEvictions(t *testing.T) {
 	}
 }
 
+// Pods that restart elsewhere, or leave a drained node, save themselves first, as far as they can: those of a gang only together.
+func TestSaveBeforeRestart(t *testing.T) {
+	single, gang := &Group{}, &Group{}
+	gang.Min = 2
+	if single.Gang() || !gang.Gang() {
+		t.Fatal("the groups are not what they should be")
+	}
+	for _, x := range []struct {
+		name        string
+		pod         Pod
+		reason      string
+		group       *Group
+		alone, with time.Duration
+	}{
+		{"restarts", Pod{Returns: true}, core.Defragmentation.String(), single, time.Minute, time.Minute},
+		{"of a drained node", Pod{}, act.Drained, single, time.Minute, time.Minute},
+		{"of a gang", Pod{Returns: true}, act.Moving, gang, 0, time.Minute},
+		{"makes room", Pod{}, core.PriorityPreemption.String(), single, 0, 0},
+		{"is paused", Pod{Pause: &Pause{}}, act.Drained, single, 0, 0},
+	} {
+		p := x.pod
+		p.Object, p.Group, p.Target = &objects.Pod{CheckpointWithin: time.Minute, Owner: &metav1.OwnerReference{}}, x.group, "n"
+		e := Eviction{Of: &p, Reason: x.reason}
+		if got := e.Value(Notice{}); got.SaveWithin != x.alone || got.SaveWithin > 0 && got.Node != "n" {
+			t.Errorf("%s: alone %+v", x.name, got)
+		}
+		if got := (&Suspension{Group: x.group, Evict: []Eviction{e}}).Value(Notice{}).Pods[0]; got.SaveWithin != x.with || got.Node != "n" {
+			t.Errorf("%s: with its job %+v", x.name, got)
+		}
+	}
+}
+
 // Of pods that name the same device, the node has no room for the last ones alone: who names a
 // device that is another's may sit on one that is free.
 func TestOverflow(t *testing.T) {
