@@ -62,6 +62,15 @@ func TestMain(m *testing.M) {
 	if text := os.Getenv(asScheduler); text != "" {
 		os.Exit(runScheduler(text))
 	}
+	for name, run := range map[string]func(string) error{asTrainer: train, asAgent: serveAgent} {
+		if text := os.Getenv(name); text != "" {
+			if err := run(text); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			return
+		}
+	}
 	code, err := run(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
