@@ -371,7 +371,9 @@ func (x *extraction) loadPython(file string, r rank, depth int) {
 		}
 	}
 	delete(x.parsed, file)
+	x.inBase = depth > 0
 	x.python(file, r)
+	x.inBase = false
 }
 
 // pythonBase returns the configurations that _base_ of a configuration in Python names.

@@ -208,7 +208,7 @@ func (x *extraction) datasetOf(c *call) *candidate {
 	}
 	lower := strings.ToLower(c.target)
 	if strings.Contains(lower, "test") || strings.Contains(lower, "val") || strings.Contains(lower, "eval") {
-		from.rank = max(0, from.rank-1)
+		from.rank = max(0, from.rank-2)
 	}
 	switch {
 	case name == "load_dataset":

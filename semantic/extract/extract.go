@@ -70,6 +70,7 @@ type extraction struct {
 	composed []composedName // configurations
 	scripts  int            // how many were searched for commands
 	bases    int            // how many configurations were read for others that are based on them
+	inBase   bool           // what is read now is one of them
 }
 
 // These bound what files that name each other, or themselves, make of a folder.

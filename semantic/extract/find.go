@@ -1,6 +1,7 @@
 package extract
 
 import (
+	"bytes"
 	"cmp"
 	"path"
 	"slices"
@@ -15,6 +16,13 @@ func (x *extraction) launchFiles() []string {
 		if s := launchScore(f); s > 0 {
 			scores[f] = s
 			all = append(all, f)
+		}
+	}
+	for _, f := range all {
+		if ext := path.Ext(f); ext == ".sh" || ext == ".bash" { // it waits for the arguments that another script has
+			if data, ok := x.tree.open(f); ok && (bytes.Contains(data, []byte(`"$@"`)) || bytes.Contains(data, []byte("${@"))) {
+				scores[f] = max(1, scores[f]-30)
+			}
 		}
 	}
 	slices.SortStableFunc(all, func(a, b string) int {

@@ -263,7 +263,7 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 			}
 		case (i == 0 || wrappers[path.Base(words[0])]) && x.entryPoint(base) != "":
 			return x.moduleLaunch(l, x.entryPoint(base), words[i+1:])
-		case (tools[base] || trains(base, words[i+1:]) || x.trainsBy(l.dir, base, words[i+1:])) && (i == 0 || wrappers[path.Base(words[0])] && (!strings.HasPrefix(words[i-1], "-") || strings.Contains(words[i-1], "=")) && words[i-1] != "activate"):
+		case (tools[base] || i == 0 && len(words) > 1 && facts().uses[base].framework != "" || trains(base, words[i+1:]) || x.trainsBy(l.dir, base, words[i+1:])) && (i == 0 || wrappers[path.Base(words[0])] && (!strings.HasPrefix(words[i-1], "-") || strings.Contains(words[i-1], "=")) && words[i-1] != "activate"):
 			x.uses(base, l.at, true)
 			l.tool, l.args = base, words[i+1:]
 			return true

@@ -249,7 +249,7 @@ func datasetName(text string) string {
 		if i > 0 && strings.HasPrefix(strings.ToLower(name), "train") && !isGeneric(parts[i-1]) && !strings.ContainsAny(parts[i-1], "${}*~.") && strings.ContainsAny(name, "_-") {
 			continue // nq/train_mined.jsonl
 		}
-		if !isGeneric(name) && !strings.ContainsAny(name, "${}*") && name != "." && name != ".." && name != "~" && !strings.HasPrefix(strings.ToLower(name), "path") {
+		if len(name) > 2 && !isGeneric(name) && !strings.ContainsAny(name, "${}*") && name != "." && name != ".." && name != "~" && !strings.HasPrefix(strings.ToLower(name), "path") {
 			return name
 		}
 	}
@@ -280,7 +280,7 @@ func trimData(name string) string {
 		switch ext := path.Ext(name); strings.ToLower(ext) {
 		case ".yaml", ".yml", ".json", ".jsonl", ".csv", ".spacy", ".conllu", ".record", ".list", ".lst", ".cleaned", ".tsv", ".txt", ".bin", ".npz", ".npy", ".h5", ".hdf5", ".parquet", ".zip", ".tar", ".gz", ".lmdb", ".idx", ".pkl", ".pt", ".arrow", ".tfrecord",
 			".tfrecords", ".xyz", ".extxyz", ".h5ad", ".sdf", ".smi", ".pdb", ".cif", ".mat", ".feather", ".msgpack", ".rec", ".nc", ".zarr", ".beton", ".ndjson", ".avro", ".orc", ".db", ".sqlite", ".fa",
-			".fasta", ".vcf", ".bed", ".ply", ".xml", ".xz", ".bz2", ".zst", ".tgz", ".pickle", ".pth":
+			".fasta", ".vcf", ".bed", ".ply", ".xml", ".xz", ".bz2", ".zst", ".tgz", ".pickle", ".pth", ".train":
 			name = strings.TrimSuffix(name, ext)
 			continue
 		}

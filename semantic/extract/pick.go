@@ -92,7 +92,7 @@ func (x *extraction) model() *candidate {
 		}
 	}
 	for _, c := range x.configs {
-		if name := strings.TrimSuffix(path.Base(c), path.Ext(c)); find(facts().models, name) != nil {
+		if name := schedule.ReplaceAllString(strings.TrimSuffix(path.Base(c), path.Ext(c)), ""); find(facts().models, name) != nil {
 			all = append(all, candidate{text: name, kind: word, rank: imported, weight: 1, at: c})
 		}
 	}
@@ -171,6 +171,9 @@ func namesModel(key string) bool {
 	}
 	return model && len(words) > 1
 }
+
+// schedule is what names of configurations say about the training behind the model: _8xb2-80k_coco-512x512.
+var schedule = regexp.MustCompile(`[_-]\d+xb\d+.*$`)
 
 // toolEnd is at the end, or the begin, of the names of programs that train one family of models.
 var toolEnd = regexp.MustCompile(`[-_](train|pretrain|finetune|trainer|cli|run)$|^(train|pretrain|finetune)[-_]`)

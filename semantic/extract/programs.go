@@ -93,6 +93,7 @@ func (x *extraction) moduleLaunch(l *launch, module string, args []string) bool 
 	x.uses(module, l.at, true)
 	top, rest, _ := strings.Cut(module, ".")
 	x.uses(top, l.at, true)
+	x.uses(toolEnd.ReplaceAllString(top, ""), l.at, true) // open_clip_train
 	l.module, l.tool = module, top
 	if rest != "" {
 		l.tool = rest[strings.LastIndexByte(rest, '.')+1:]

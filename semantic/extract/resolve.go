@@ -22,6 +22,7 @@ type candidate struct {
 	at     string
 	order  int
 	key    string
+	base   bool
 	// as in setting
 	via, function string
 }
@@ -40,14 +41,25 @@ func (x *extraction) candidates(of []names) []candidate {
 				if v.kind == unknown || v.kind == none || strings.Contains(v.text, "$") && !strings.Contains(v.text, "/") {
 					continue
 				}
-				all = append(all, candidate{v.text, v.kind, group.Unit, s.rank, group.Weight, s.at, s.order, s.key, s.via, s.function})
+				all = append(all, candidate{v.text, v.kind, group.Unit, s.rank, group.Weight, s.at, s.order, s.key, s.base, s.via, s.function})
 			}
 		}
 	}
 	slices.SortStableFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(b.rank, a.rank), cmp.Compare(b.weight, a.weight), cmp.Compare(a.order, b.order))
+		return cmp.Or(cmp.Compare(b.rank, a.rank), cmp.Compare(b.weight, a.weight), later(a.base, b.base), cmp.Compare(a.order, b.order))
 	})
 	return all
+}
+
+// later puts what is of a base behind what is of the configuration that changes it.
+func later(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
 }
 
 // ends is whether key ends with the parts of name.

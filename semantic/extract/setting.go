@@ -53,6 +53,7 @@ type setting struct {
 	order int
 	via   string // the key of the setting from which the value was taken, if it was computed from one
 	call  bool   // it is an argument of a call
+	base  bool   // it is of a file on which another configuration is based, in Python
 	// function has the function to which the value is passed, if that is no class: most of these are not about the job.
 	function string
 }
@@ -101,7 +102,7 @@ func (x *extraction) add(s setting) {
 	if s.key == "" || x.next >= times*maxSettings {
 		return
 	}
-	s.order = x.next
+	s.order, s.base = x.next, x.inBase
 	if s.rank >= configured {
 		for i, old := range x.byName[last] {
 			if old.key == s.key && old.rank == s.rank {
