@@ -105,10 +105,9 @@ func (w *Watch) Last() *agentpb.Hardware {
 func (w *Watch) Read(ctx context.Context) *agentpb.Hardware {
 	w.reading.Lock()
 	defer w.reading.Unlock()
-	var messages []record
 	logErr := errors.New("it is not read (--kernel-log)")
 	if w.o.KernelLog != "" {
-		logErr = w.log.read(func(m record) { messages = append(messages, m) })
+		logErr = w.listen()
 	}
 	r, err := w.program.read(ctx)
 	if err == nil && r.Code != 0 {
@@ -119,20 +118,31 @@ func (w *Watch) Read(ctx context.Context) *agentpb.Hardware {
 	if ctx.Err() != nil {
 		return proto.CloneOf(w.last)
 	}
-	changed, start := false, w.started()
-	for _, m := range messages {
-		changed = hear(m, timestamppb.New(start.Add(m.at)), w.record) || changed
-	}
 	h := w.assemble(r, err)
 	h.LogUnread = said(logErr)
 	w.say("log", h.LogUnread, "errors of GPUs in the kernel log are not seen")
 	w.say("driver", h.Unread, "the driver says nothing of the GPUs")
-	changed = w.remember(h, err == nil) || changed
-	if changed {
+	if w.remember(h, err == nil) {
 		w.keep()
 	}
 	w.last = h
 	return proto.CloneOf(h)
+}
+
+// listen takes what is new in the kernel log into the record.
+func (w *Watch) listen() error {
+	changed, start := false, w.started()
+	err := w.log.read(func(m record) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		changed = hear(m, timestamppb.New(start.Add(m.at)), w.record) || changed
+	})
+	if changed {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.keep()
+	}
+	return err
 }
 
 func said(err error) string {

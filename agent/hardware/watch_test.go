@@ -438,6 +438,21 @@ func TestDamagedRecord(t *testing.T) {
 	}
 }
 
+// A client that goes away while the driver is asked loses no error of the log.
+func TestInterruptedReading(t *testing.T) {
+	m := newMachine(t)
+	m.library.Set(t, "gpu")
+	w := m.open()
+	w.Read(t.Context())
+	m.says("NVRM: Xid (PCI:0000:10:00): 79, GPU has fallen off the bus.")
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	w.Read(gone)
+	if h := w.Read(t.Context()); faults(h) != "GPU-00000000@0 XidError" {
+		t.Errorf("found %v", h)
+	}
+}
+
 // Only the last errors are kept.
 func TestManyXids(t *testing.T) {
 	m := newMachine(t)
