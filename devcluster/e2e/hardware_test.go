@@ -3,9 +3,12 @@ package e2e
 import (
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,8 +20,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
 
+	"github.com/muster-sched/muster/agent"
 	"github.com/muster-sched/muster/agent/hardware"
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/gpu/gputest"
@@ -71,15 +77,21 @@ func fieldOf(doc, key string) string {
 	return ""
 }
 
-// agentIdentity is that of an agent on a node.
-func (c *cluster) agentIdentity(node string) kubernetes.Interface {
+// agentToken is the token of an agent on a node.
+func (c *cluster) agentToken(node string) string {
 	c.Helper()
 	token, err := admin.CoreV1().ServiceAccounts(systemNamespace).CreateToken(ctx(), "muster-agent", &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: c.nodeUID(node)}},
 	}, metav1.CreateOptions{})
 	c.must(err)
+	return token.Status.Token
+}
+
+// agentIdentity is that of an agent on a node.
+func (c *cluster) agentIdentity(node string) kubernetes.Interface {
+	c.Helper()
 	config := rest.AnonymousClientConfig(address)
-	config.BearerToken = token.Status.Token
+	config.BearerToken = c.agentToken(node)
 	client, err := kubernetes.NewForConfig(config)
 	c.must(err)
 	return client
@@ -225,6 +237,85 @@ func TestFaultyGPU(t *testing.T) {
 	c.must(err)
 	if len(rules.Items) != 0 {
 		t.Errorf("the taints %+v were left", rules.Items)
+	}
+}
+
+// The program itself: it publishes, survives kill -9 without repeating an error, is asked by the name of its node, and ends in order.
+func TestAgentProcess(t *testing.T) {
+	c := begin(t)
+	c.installAgentRole()
+	certs := filepath.Join(t.TempDir(), "certs")
+	c.must(agent.WriteCertificates(certs, []string{"127.0.0.1", "n"}, "muster"))
+	port, err := net.Listen("tcp", "127.0.0.1:0") // one that is free
+	c.must(err)
+	at := port.Addr().String()
+	c.must(port.Close())
+	c.node("n", func(n *v1.Node) { n.Annotations = map[string]string{v1alpha1.AgentAnnotation: at} })
+	a := c.watched("n", []string{"GPU-a", "GPU-b"})
+	kubeconfig := filepath.Join(a.root, "kubeconfig")
+	for name, user := range map[string]*clientcmdapi.AuthInfo{
+		kubeconfig:            {Token: c.agentToken("n")},
+		kubeconfig + "-admin": {ClientCertificateData: address.CertData, ClientKeyData: address.KeyData, ClientCertificate: address.CertFile, ClientKey: address.KeyFile, Token: address.BearerToken},
+	} {
+		c.must(clientcmd.WriteToFile(clientcmdapi.Config{
+			Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: address.Host, CertificateAuthority: address.CAFile, CertificateAuthorityData: address.CAData}},
+			AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": user},
+			Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
+			CurrentContext: "x",
+		}, name))
+	}
+	in := func(name string) string { return filepath.Join(certs, name) }
+	program := func(arguments ...string) *exec.Cmd {
+		run := exec.Command("muster", arguments...)
+		run.Env = append(os.Environ(), append(a.library.Environment(), "MUSTER_GPU_NVML="+a.library.Program, "MUSTER_NVML="+a.library.Path, "MUSTER_SYSTEM="+a.root)...)
+		return run
+	}
+	start := func() *exec.Cmd {
+		run := program("agent", "--publish", "--kubeconfig", kubeconfig, "--node-name", "n", "--listen", at, "--gpu-interval", "1s", "--kernel-log", filepath.Join(a.root, "kmsg"),
+			"--state-dir", filepath.Join(a.root, "state"), "--gpu-dir", a.root, "--tls-cert", in("agent.crt"), "--tls-key", in("agent.key"), "--tls-ca", in("ca.crt"))
+		run.Stderr = testWriter{t}
+		c.must(run.Start())
+		c.Cleanup(func() { _ = run.Process.Kill() })
+		return run
+	}
+	says := func(want string) {
+		t.Helper()
+		c.until("the node says "+want, func() error {
+			if got := a.gpuCondition(); got != want {
+				return fmt.Errorf("it says %q", got)
+			}
+			return nil
+		})
+	}
+	first := start()
+	says("True NoFault")
+	a.hears(1, "NVRM: Xid (PCI:0000:11:00): 79, pid=7, GPU has fallen off the bus.")
+	says("False XidError")
+	c.must(first.Process.Kill())
+	_ = first.Wait()
+
+	second := start()
+	show := func(arguments ...string) string {
+		t.Helper()
+		out, err := program(append(arguments, "n", "--kubeconfig", kubeconfig+"-admin", "--tls-cert", in("client.crt"), "--tls-key", in("client.key"), "--tls-ca", in("ca.crt"))...).CombinedOutput()
+		if err != nil {
+			return fmt.Sprintf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	c.until("the agent that was started again answers", func() error {
+		if text := show("agent", "gpus"); strings.Count(text, "Xid 79") != 2 || !strings.Contains(text, "GPU-b") { // the fault, and one error
+			return fmt.Errorf("it says\n%s", text)
+		}
+		return nil
+	})
+	if text := show("agent", "clear", "--gpu", "GPU-b"); !strings.Contains(text, "GPU-b") {
+		t.Errorf("clear says\n%s", text)
+	}
+	says("True NoFault")
+	c.must(second.Process.Signal(syscall.SIGTERM))
+	if err := second.Wait(); err != nil {
+		t.Errorf("the agent ended: %v", err)
 	}
 }
 
