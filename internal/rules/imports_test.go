@@ -82,7 +82,7 @@ var mayImport = map[string][]string{
 	"kube/sharing":   {"core", "core/cluster", "api/v1alpha1"},
 	"kube/recovery":  {"core", "api/v1alpha1", "kube/objects", "semantic/diagnose", "semantic/strikes"},
 	"kube/pause":     {"core", "agent", "agent/agentpb", "api/v1alpha1", "checkpoint", "checkpoint/pause", "kube/act", "kube/objects", "kube/tables", "kube/translate"},
-	"kube/publish":   {"agent/agentpb", "api/v1alpha1", "core/cluster"}, // the agent writes by it
+	"kube/publish":   {"agent/agentpb", "api/v1alpha1", "core/cluster", "kube/translate"}, // the agent writes by it
 	"kube/access":    {},
 	"kube/advise":    {"core", "api/v1alpha1", "kube/translate", "semantic/metadata"},
 	"kube/feed":      {}, // it knows neither the tables nor the objects

@@ -42,10 +42,11 @@ type Publisher struct {
 	Log    *slog.Logger
 	Now    func() time.Time
 
-	condition v1.NodeCondition // as it was written last
-	positions string           // the same
-	listed    time.Time        // when the taints of the cluster were last compared
-	tainted   string           // the faults then
+	condition v1.NodeCondition  // as it was written last
+	positions string            // the same
+	devices   map[string]device // the GPUs that DRA drivers publish of the node, by UUID, as they were when GPUs were last found at fault
+	compared  time.Time         // when the taints in the cluster were last compared with what is wrong
+	tainted   string            // the faults then
 	said      map[string]string
 }
 
@@ -53,9 +54,24 @@ type Publisher struct {
 func (p *Publisher) Publish(ctx context.Context, h *agentpb.Hardware) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	// A fault may come before a driver publishes the device, and a user may remove a taint: compare now and then.
+	faults := faultsOf(h)
+	due := faults != p.tainted || p.Now().Sub(p.compared) >= heartbeat
+	var err error
+	if due && faults != "" {
+		err = p.findDevices(ctx)
+	}
 	p.say("the condition of the node", p.writeCondition(ctx, h))
 	p.say("where the GPUs are", p.writePositions(ctx, h))
-	p.say("the taints of devices", p.writeTaints(ctx, h))
+	if due {
+		if err == nil {
+			err = p.writeTaints(ctx, h)
+		}
+		if err == nil {
+			p.tainted, p.compared = faults, p.Now()
+		}
+		p.say("the taints of devices", err)
+	}
 }
 
 // say logs what cannot be written, once, and when it can be.
@@ -79,8 +95,8 @@ func (p *Publisher) say(what string, err error) {
 
 // conditionOf says in a condition what is known of the GPUs. If only some may not take pods, the message begins with them, as GPU:3,
 // by which package kube/health knows them, so that none is cut off. If it names none, all are meant: the node as a whole is at fault, or a
-// GPU has gone, and the numbers of the others may have changed.
-func conditionOf(h *agentpb.Hardware) (status v1.ConditionStatus, reason, message string) {
+// GPU has gone, and the numbers of the others may have changed. Where a DRA driver publishes a GPU, its number is the scheduler's.
+func conditionOf(h *agentpb.Hardware, devices map[string]device) (status v1.ConditionStatus, reason, message string) {
 	var parts, names []string
 	whole := len(h.Faults) > 0
 	for _, g := range h.Gpus {
@@ -89,7 +105,11 @@ func conditionOf(h *agentpb.Hardware) (status v1.ConditionStatus, reason, messag
 				reason = f.Reason
 			}
 			if i == 0 {
-				names = append(names, fmt.Sprintf("GPU:%d", g.Index))
+				number := int(g.Index)
+				if d, ok := devices[g.Uuid]; ok {
+					number = d.number
+				}
+				names = append(names, fmt.Sprintf("GPU:%d", number))
 			}
 			whole = whole || g.Index < 0
 			parts = append(parts, strings.TrimPrefix(g.Uuid+": ", ": ")+f.Message)
@@ -123,7 +143,7 @@ func conditionOf(h *agentpb.Hardware) (status v1.ConditionStatus, reason, messag
 func (p *Publisher) writeCondition(ctx context.Context, h *agentpb.Hardware) error {
 	now := metav1.NewTime(p.Now().Truncate(time.Second))
 	c := v1.NodeCondition{Type: Condition, LastHeartbeatTime: now, LastTransitionTime: p.condition.LastTransitionTime}
-	c.Status, c.Reason, c.Message = conditionOf(h)
+	c.Status, c.Reason, c.Message = conditionOf(h, p.devices)
 	was := &p.condition
 	if was.Type == "" { // the first time: the transition may have been one of the agent before
 		n, err := p.Client.CoreV1().Nodes().Get(ctx, p.Node, metav1.GetOptions{})

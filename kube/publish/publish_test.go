@@ -114,7 +114,7 @@ func TestConditionOf(t *testing.T) {
 		"more than fits":  {long, "False", strings.Repeat("ü", 200), "", 255},
 		"nothing is here": {&agentpb.Hardware{Unread: "no library"}, "Unknown", "DriverNotRead", "no library", 0},
 	} {
-		status, reason, message := conditionOf(c.h)
+		status, reason, message := conditionOf(c.h, nil)
 		if string(status) != c.status || reason != c.reason || c.message != "" && message != c.message || len(message) > maxMessage {
 			t.Errorf("%s: found %s, %s, %q", name, status, reason, message)
 		}
@@ -220,7 +220,9 @@ func TestTaints(t *testing.T) {
 	foreign := &resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "x", Labels: map[string]string{v1alpha1.AgentOfLabel: "m"}}, Spec: resourceapi.DeviceTaintRuleSpec{
 		DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: ptr.To("d"), Pool: ptr.To("p"), Device: ptr.To("x")}, Taint: resourceapi.DeviceTaint{Key: "k", Effect: "NoSchedule"},
 	}}
-	w := newWorld(t, foreign, slice("m", "m", 4), slice("n", "other", 4))
+	elsewhere := slice("n", "other", 4) // a pool of another name has the last GPU
+	elsewhere.Spec.Devices = elsewhere.Spec.Devices[3:]
+	w := newWorld(t, foreign, slice("m", "m", 4), elsewhere)
 	other := "d/p/x k=:NoSchedule"
 	step := func(p *Publisher, h *agentpb.Hardware, passed time.Duration, want ...string) {
 		t.Helper()
@@ -230,20 +232,36 @@ func TestTaints(t *testing.T) {
 			t.Errorf("found %q, expected %q\n%s", got, want, &w.log)
 		}
 	}
-	step(w.p, found("", "XidError"), 0)
+	step(w.p, found("", "XidError", "", "XidError"), 0)
 	if _, err := w.client.ResourceV1().ResourceSlices().Create(t.Context(), slice("n", "n", 3), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	first := "gpu.nvidia.com/n/gpu-1 muster.sh/gpu-fault=XidError:NoSchedule"
-	step(w.p, found("", "XidError"), heartbeat, first)
+	step(w.p, found("", "XidError", "", "XidError"), heartbeat, first)
 	w.writes()
-	step(w.p, found("", "XidError"), time.Second, first)
+	step(w.p, found("", "XidError", "", "XidError"), time.Second, first)
 	if got := w.client.Actions(); len(got) != 1 { // that of the test itself
 		t.Errorf("nothing has changed, and it asked %v", got)
 	}
 	step(w.p, found("GPULost", "XidError"), time.Second, "gpu.nvidia.com/n/gpu-0 muster.sh/gpu-fault=GPULost:NoSchedule", first)
 	step(w.p, found("ResetRequired", ""), time.Second, "gpu.nvidia.com/n/gpu-0 muster.sh/gpu-fault=ResetRequired:NoSchedule")
 	step(w.publisher(), found("", ""), time.Second)
+}
+
+// Where a DRA driver numbers its devices otherwise than NVML, the condition has the scheduler's number.
+func TestNumberOfDevice(t *testing.T) {
+	s := slice("n", "n", 3)
+	for i := range s.Spec.Devices {
+		s.Spec.Devices[i].Attributes["index"] = resourceapi.DeviceAttribute{IntValue: ptr.To(int64(2 - i))}
+	}
+	w := newWorld(t, s)
+	w.p.Publish(t.Context(), found("XidError", "", ""))
+	if got := w.condition().Message; !strings.HasPrefix(got, "GPU:2; GPU-0: ") {
+		t.Errorf("found %q", got)
+	}
+	if got := w.rules(); len(got) != 1 || !strings.HasPrefix(got[0], "gpu.nvidia.com/n/gpu-0 ") {
+		t.Errorf("found %q", got)
+	}
 }
 
 // What the API refuses is said once, and tried again at each reading.

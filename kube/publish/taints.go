@@ -12,41 +12,61 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/utils/ptr"
 
 	"github.com/muster-sched/muster/agent/agentpb"
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/translate"
 )
 
 // device is a GPU as a DRA driver publishes it.
-type device struct{ driver, pool, name string }
+type device struct {
+	translate.DeviceID
+	number int // by which the scheduler knows it
+}
 
-// writeTaints taints the devices of the GPUs that are at fault, where a DRA driver publishes them, and takes back what is over.
-// A taint keeps new pods off; those that run stay.
-func (p *Publisher) writeTaints(ctx context.Context, h *agentpb.Hardware) error {
-	faults := map[string]*agentpb.Fault{} // by UUID
+// faultsOf names the GPUs that are at fault, and why.
+func faultsOf(h *agentpb.Hardware) string {
 	var all []string
 	for _, g := range h.Gpus {
 		if len(g.Faults) > 0 && g.Uuid != "" {
-			faults[g.Uuid] = g.Faults[0]
 			all = append(all, g.Uuid+" "+g.Faults[0].Reason)
 		}
 	}
-	// A fault may come before the driver publishes the device, and a user may remove a rule: compare now and then.
-	if now := strings.Join(all, ","); now == p.tainted && !p.listed.IsZero() && p.Now().Sub(p.listed) < heartbeat {
-		return nil
+	return strings.Join(all, ",")
+}
+
+// findDevices finds the GPUs that DRA drivers publish of the node.
+func (p *Publisher) findDevices(ctx context.Context) error {
+	list, err := p.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(resourceapi.ResourceSliceSelectorNodeName, p.Node).String()})
+	if err != nil {
+		return fmt.Errorf("list ResourceSlices: %w", err)
 	}
-	want := map[string]*resourceapi.DeviceTaintRule{}
-	if len(faults) > 0 {
-		devices, err := p.devices(ctx)
-		if err != nil {
-			return err
+	var slices []*translate.Slice
+	for i := range list.Items {
+		if s := translate.SliceOf(&list.Items[i]); s.Node == p.Node {
+			slices = append(slices, s)
 		}
-		for uuid, f := range faults {
-			if d, ok := devices[uuid]; ok {
-				r := p.rule(d, f)
-				want[r.Name] = r
+	}
+	p.devices = map[string]device{}
+	for number, d := range translate.InventoryOf(slices).GPUs {
+		for _, key := range []resourceapi.QualifiedName{"uuid", resourceapi.QualifiedName(d.Driver + "/uuid")} {
+			if a, ok := d.Attributes[key]; ok && a.StringValue != nil {
+				p.devices[*a.StringValue] = device{d.DeviceID, number}
 			}
+		}
+	}
+	return nil
+}
+
+// writeTaints taints the devices of the GPUs that are at fault, where a DRA driver publishes them, and takes back what is over.
+// A taint keeps new pods off; those that run stay. Only pools with the node's name count: an admission policy lets the agent
+// taint no other's.
+func (p *Publisher) writeTaints(ctx context.Context, h *agentpb.Hardware) error {
+	want := map[string]*resourceapi.DeviceTaintRule{}
+	for _, g := range h.Gpus {
+		if d, ok := p.devices[g.Uuid]; ok && len(g.Faults) > 0 && d.Pool == p.Node {
+			r := p.rule(d, g.Faults[0])
+			want[r.Name] = r
 		}
 	}
 	rules := p.Client.ResourceV1().DeviceTaintRules()
@@ -75,42 +95,16 @@ func (p *Publisher) writeTaints(ctx context.Context, h *agentpb.Hardware) error 
 		}
 		p.Log.Warn("a device takes no new pods", "node", p.Node, "device", *r.Spec.DeviceSelector.Device, "why", r.Spec.Taint.Value)
 	}
-	p.tainted, p.listed = strings.Join(all, ","), p.Now()
 	return nil
 }
 
-// devices finds the GPUs that DRA drivers publish of the node, by UUID. Only pools with the node's name count: an admission
-// policy lets the agent taint no other's.
-func (p *Publisher) devices(ctx context.Context) (map[string]device, error) {
-	list, err := p.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(resourceapi.ResourceSliceSelectorNodeName, p.Node).String()})
-	if err != nil {
-		return nil, fmt.Errorf("list ResourceSlices: %w", err)
-	}
-	found := map[string]device{}
-	for i := range list.Items {
-		s := &list.Items[i].Spec
-		if s.Pool.Name != p.Node || ptr.Deref(s.NodeName, "") != p.Node {
-			continue
-		}
-		for j := range s.Devices {
-			d := &s.Devices[j]
-			for _, key := range []resourceapi.QualifiedName{"uuid", resourceapi.QualifiedName(s.Driver + "/uuid")} {
-				if a, ok := d.Attributes[key]; ok && a.StringValue != nil {
-					found[*a.StringValue] = device{s.Driver, s.Pool.Name, d.Name}
-				}
-			}
-		}
-	}
-	return found, nil
-}
-
 func (p *Publisher) rule(d device, f *agentpb.Fault) *resourceapi.DeviceTaintRule {
-	sum := sha256.Sum256([]byte(d.driver + "/" + d.pool + "/" + d.name))
+	sum := sha256.Sum256([]byte(d.Driver + "/" + d.Pool + "/" + d.Name))
 	at := metav1.NewTime(f.Since.AsTime())
 	return &resourceapi.DeviceTaintRule{
 		ObjectMeta: metav1.ObjectMeta{Name: "muster-" + hex.EncodeToString(sum[:16]), Labels: map[string]string{v1alpha1.AgentOfLabel: nodeLabel(p.Node)}},
 		Spec: resourceapi.DeviceTaintRuleSpec{
-			DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: &d.driver, Pool: &d.pool, Device: &d.name},
+			DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: &d.Driver, Pool: &d.Pool, Device: &d.Name},
 			Taint:          resourceapi.DeviceTaint{Key: v1alpha1.FaultTaint, Value: f.Reason, Effect: resourceapi.DeviceTaintEffectNoSchedule, TimeAdded: &at},
 		},
 	}
