@@ -108,7 +108,7 @@ func (s *scan) clear(names []string) {
 // over says whether the job went on after an event, or had ended before.
 func (e *event) over() bool {
 	switch r := e.rank(); {
-	case e.quiet:
+	case e.quiet, e.survived:
 		return true
 	case r == aDecisive || r == aWatch:
 		return false

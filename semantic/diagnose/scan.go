@@ -24,6 +24,8 @@ type event struct {
 	early bool
 	// quiet: it came after the end of the job.
 	quiet bool
+	// survived: it came before the first step, and the job went on and ended well. Such a line is a note of the program, or of its data.
+	survived bool
 
 	// What the steps were before it, by kind of line, and how many came after it that continue them, or begin.
 	steps                   []int64
@@ -109,7 +111,7 @@ func (s *scan) line(index int64, line []byte) {
 	case s.found.has(markChain):
 		s.chain = s.before != nil
 		return
-	case s.found.has(markOpener):
+	case s.found.has(markOpener) && !bytes.Contains(line, []byte(`thread "`)): // else of Java, which has no traceback
 		s.opener = index
 		return
 	}
@@ -171,6 +173,11 @@ func (s *scan) observe(index int64, line []byte, sig *signature) {
 	case roleSuccess:
 		s.success = &Line{index, clip(line), sig.Says}
 		s.ends(index)
+		for _, events := range s.events {
+			for _, e := range events {
+				e.survived = e.survived || e.early && e.begun >= enough && !e.traceback && !e.sig.isHardware()
+			}
+		}
 	case roleStop:
 		s.stop = &Line{index, clip(line), sig.Says}
 		s.ends(index)
