@@ -304,7 +304,12 @@ func (ps *pass) unchanged(q *idleQueue) bool {
 		return false
 	}
 	if atTop := ps.ledger.AtTop(q.model); s.atTop != atTop {
-		s.room, s.atTop = q.room(), atTop
+		if i, plain := q.queue.Plain(q.model); plain && !q.pinned {
+			s.room += s.atTop[i] - atTop[i]
+		} else {
+			s.room = q.room()
+		}
+		s.atTop = atTop
 	}
 	return s.from <= s.room && s.room < s.below
 }

@@ -104,6 +104,7 @@ type governed struct {
 	uses   []*account
 	owners []*Queue
 	owned  []*account
+	plain  int8 // see [Queue.Plain], -1 if it is not
 }
 
 // account is what a queue and those below it own, lend and use of one model, of
@@ -424,12 +425,13 @@ func (q *Queue) governed(model string) *governed {
 		}
 		g.uses, g.owners, g.owned = append(g.uses, q.accounts[m]), append(g.owners, o), append(g.owned, owned)
 	}
+	g.plain = q.plainIn(&g)
 	q.governs = append(q.governs, &g)
 	return &g
 }
 
 // ungoverned is what limits nothing.
-var ungoverned = governed{}
+var ungoverned = governed{plain: -1}
 
 func (q *Queue) findGoverning(model string) (g governed) {
 	if _, ok := cluster.ResourceOf(model); ok {

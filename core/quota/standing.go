@@ -19,6 +19,34 @@ func (s *Standing) Holds() bool {
 	return s.top != nil && s.settings == s.top.ledger.settings && s.booked == s.top.bookedIn
 }
 
+// Plain reports whether [Queue.RoomNow] of a model changes by as much as one of [Ledger.AtTop], which is returned, in the other direction, as long as the queue's standing holds:
+// it counts against one account, no queue from it upwards is isolated or has a limit on what it borrows.
+func (q *Queue) Plain(model string) (at int, ok bool) {
+	plain := q.governed(model).plain
+	return int(plain), plain >= 0
+}
+
+// plainIn is Plain, -1 if it is not.
+func (q *Queue) plainIn(g *governed) int8 {
+	if len(g.uses) != 1 {
+		return -1
+	}
+	for up := q; up != nil; up = up.parent {
+		if up.Mode == Isolated {
+			return -1
+		}
+	}
+	for a := g.uses[0]; a != nil; a = a.above {
+		if a.above != nil && a.borrow != Unlimited || a.subtree > Unlimited/2 {
+			return -1
+		}
+	}
+	if g.accounts[0] == AnyModel {
+		return 1
+	}
+	return 0
+}
+
 // top returns the queue above it that has no parent; the queue itself if it has none.
 func (q *Queue) top() *Queue {
 	for q.parent != nil && q.parent.parent != nil {

@@ -10,18 +10,22 @@ import (
 // pinned, taken back, left or set meanwhile.
 func TestStandingSaysTheRoom(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 1))
-	again := 0
+	again, moved := 0, 0
 	for range 300 {
 		l := NewLedger()
-		models := []string{"A", "B"}
+		models, listed := []string{"A", "B"}, 2+rng.IntN(2)
 		set := func(i int) {
-			q := QueueSpec{Name: fmt.Sprint("q", i), Weight: 1, Mode: Mode(rng.IntN(2))}
-			if i > 0 {
-				q.Parent = fmt.Sprint("q", (i-1)/2)
+			q := QueueSpec{Name: fmt.Sprint("q", i), Weight: 1, Mode: Mode(rng.IntN(8) / 7)}
+			if i > 2 {
+				q.Parent = fmt.Sprint("q", (i-3)/2)
 			}
-			for _, m := range []string{"A", "B", AnyModel} {
-				if rng.IntN(3) > 0 {
-					q.Quota = append(q.Quota, Quota{Model: m, Nominal: Milli(rng.IntN(9)) * 1000, BorrowingLimit: Milli(rng.IntN(9)) * 1000, LendingLimit: Milli(rng.IntN(5)) * 1000})
+			for k, m := range []string{"A", "B", AnyModel}[:listed] {
+				if k == i%2 || rng.IntN(3) > 0 {
+					of := Quota{Model: m, Nominal: Milli(rng.IntN(9)) * 1000, BorrowingLimit: Unlimited, LendingLimit: Milli(rng.IntN(5)) * 1000}
+					if rng.IntN(4) == 0 {
+						of.BorrowingLimit = Milli(rng.IntN(9)) * 1000
+					}
+					q.Quota = append(q.Quota, of)
 				}
 			}
 			if err := l.Set(q); err != nil {
@@ -36,7 +40,7 @@ func TestStandingSaysTheRoom(t *testing.T) {
 			Standing
 			top [2]Milli
 		}
-		seen := map[at]string{}
+		seen, plain, tops := map[at]string{}, map[at]Milli{}, map[at][2]Milli{}
 		for range 60 {
 			q, _ := l.Lookup(fmt.Sprint("q", rng.IntN(8)))
 			m, gpu := models[rng.IntN(2)], Milli(rng.IntN(3)+1)*1000
@@ -69,6 +73,20 @@ func TestStandingSaysTheRoom(t *testing.T) {
 					for d := 1; d <= l.Deepest(); d++ {
 						rooms += fmt.Sprint(" ", q.RoomWithin(m, d))
 					}
+					if i, is := q.Plain(m); is {
+						at := at{q.Name, m, q.Standing(), [2]Milli{}}
+						is := q.RoomNow(m) + l.AtTop(m)[i]
+						if was, ok := plain[at]; ok {
+							if was != is {
+								t.Fatalf("queue %s has room of %d of %s where it is plain, expected %d", q.Name, is, m, was)
+							}
+						}
+						plain[at] = is
+						if tops[at] != l.AtTop(m) {
+							moved++
+						}
+						tops[at] = l.AtTop(m)
+					}
 					whole := fmt.Sprint(rooms, " ", q.RoomNow(m), q.PinnedRoom(m), q.RoomWithin(m, 0))
 					for is, rooms := range map[at]string{{q.Name, m, q.Standing(), [2]Milli{-1}}: rooms, {q.Name, m, q.Standing(), l.AtTop(m)}: whole} {
 						if was, ok := seen[is]; ok {
@@ -82,8 +100,8 @@ func TestStandingSaysTheRoom(t *testing.T) {
 			}
 		}
 	}
-	if again < 10_000 {
-		t.Errorf("standings were the same %d times: too few to tell", again)
+	if again < 10_000 || moved < 2000 {
+		t.Errorf("standings were the same %d times, and %d times plain with other use at the top: too few to tell", again, moved)
 	}
-	t.Log(again)
+	t.Log(again, moved)
 }
