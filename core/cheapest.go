@@ -319,10 +319,8 @@ func (pl *planner) leadTo(p *coveredPod, of precedence, cohort int32, c *preempt
 // leastLevel returns the lowest level that a pod of a list may have.
 func (pl *planner) leastLevel(list *coveredPods, cohort int32, c *preemptor) level {
 	least := level{precedence: list.of}
-	if first := &list.pods[0]; list.tenant >= 0 && first.cover > uncovered {
-		if first.cover == byNominal || list.least > 0 && !pl.entitlement.tenants[list.tenant].exceeds(list.least) {
-			least.spared = pl.leadTo(first, list.of, cohort, c).spared // which then is that of all others, too
-		}
+	if list.tenant >= 0 && list.cover > uncovered && (list.cover == byNominal || list.least > 0 && !pl.entitlement.tenants[list.tenant].exceeds(list.least)) {
+		least.spared = pl.leadTo(&list.pods[0], list.of, cohort, c).spared // which then is that of all others, too
 	}
 	return least
 }

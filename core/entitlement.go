@@ -43,6 +43,9 @@ type entitlement struct {
 	shared   uint64
 	changed  bool   // units of a cohort came, went or got another cover since
 	versions uint64 // how many the cohorts have had
+	// leavers are the running pods of all cohorts by what covers them, as far as they are listed; unlisted are the cohorts of which they are not, once each.
+	leavers  [byNominal + 1][]coveredGroup
+	unlisted []int32
 
 	// Scratch memory.
 	fresh          []holding
@@ -67,10 +70,11 @@ type cohort struct {
 	// version is another number whenever what covers its units, or would cover a waiting job, may have changed.
 	version uint64
 	// What follows is listed when it is asked for, as far as lists says: the units of each queue, in tenant.units; the units of each cover
-	// but the strongest, in their order; the running pods of all units by cover (see reclaimable.go).
+	// but the strongest, in their order; the running pods of all units (see reclaimable.go), which are in entitlement.leavers.
 	lists  struct{ byTenant, units, pods bool }
 	listed [byNominal][]int32
-	pods   [byNominal + 1][]coveredPods
+	pods   []listedAt
+	number int32
 }
 
 // holding is what gets quota as one: the minimum of a running gang, or one other pod.
@@ -191,7 +195,7 @@ func (c *entitlement) updateCohort(k *cohort) {
 	if len(k.gone) == 0 && len(k.coming) == 0 {
 		return
 	}
-	k.unlist()
+	c.unlist(k)
 	kept := c.withoutGone(k)
 
 	// 1. A holding that demands more than a whole quota also takes it from holdings before it in
@@ -257,6 +261,7 @@ func (c *entitlement) findCohorts() {
 		}
 	}
 	c.cohortOf, c.cohorts = map[*quota.Queue]int32{}, c.cohorts[:0]
+	c.leavers, c.unlisted = [byNominal + 1][]coveredGroup{}, c.unlisted[:0]
 	for q := range c.ledger.All() {
 		t := top(q)
 		n, ok := c.cohortOf[t]
@@ -267,8 +272,8 @@ func (c *entitlement) findCohorts() {
 			if len(c.cohorts) < cap(c.cohorts) {
 				k = c.cohorts[:n+1][n] // its memory
 			}
-			k = cohort{units: k.units[:0], accounts: k.accounts[:0], tenants: k.tenants[:0], coming: k.coming[:0], gone: k.gone[:0], changed: true, listed: k.listed, pods: k.pods}
-			c.cohorts = append(c.cohorts, k)
+			k = cohort{units: k.units[:0], accounts: k.accounts[:0], tenants: k.tenants[:0], coming: k.coming[:0], gone: k.gone[:0], changed: true, listed: k.listed, pods: k.pods[:0], number: n}
+			c.cohorts, c.unlisted = append(c.cohorts, k), append(c.unlisted, n)
 		}
 		c.cohortOf[q] = n
 	}
@@ -375,7 +380,7 @@ func (c *entitlement) updateUnits(k *cohort, j *job) {
 		if fresh = fresh[i:]; len(fresh) > 0 && fresh[0].pod == u.pod {
 			if fresh[0].came == u.came && slices.Equal(fresh[0].demands, u.demands) && slices.Equal(fresh[0].uses, u.uses) {
 				c.mark(u) // 2
-				k.unlist()
+				c.unlist(k)
 				if j.Gang {
 					u.marked, k.changed, c.changed = false, true, true
 				}

@@ -191,7 +191,7 @@ func (c *entitlement) shareOutIn(k *cohort) {
 		u := &k.units[i]
 		c.tenants[u.tenant].hold(u, 1)
 	}
-	k.unlist()
+	c.unlist(k)
 	c.unitsOfTenants(k)
 	for _, n := range k.tenants {
 		t := &c.tenants[n]
@@ -276,7 +276,10 @@ func (c *entitlement) withLast(k *cohort, from int) bool {
 }
 
 // unlist notes that the lists of a cohort are outdated.
-func (k *cohort) unlist() { k.lists.byTenant, k.lists.units, k.lists.pods = false, false, false }
+func (c *entitlement) unlist(k *cohort) {
+	k.lists.byTenant, k.lists.units = false, false
+	c.unlistPods(k)
+}
 
 // unitsOfTenants lists the units of the queues of a cohort.
 func (c *entitlement) unitsOfTenants(k *cohort) {

@@ -14,8 +14,10 @@ import (
 
 // coveredPods are the running pods with a cover of jobs of one precedence that may be evicted.
 type coveredPods struct {
-	of   precedence
-	pods []coveredPod
+	of     precedence
+	cover  cover
+	cohort int32
+	pods   []coveredPod
 	// frees says of each of them what it would free where, by itself: to add that up reads a fifth of the memory. latest is when the last one
 	// of them started.
 	frees  []nodeFreed
@@ -69,23 +71,42 @@ type coveredPod struct {
 	seq uint64 // of its job
 }
 
-// listedPods returns the running pods of a cohort with a cover that may be evicted, by precedence, in no order. After
-// entitlement.shareOut, they are listed when they are asked for first.
-func (c *entitlement) listedPods(k *cohort, of cover) []coveredPods {
-	if !k.lists.pods {
-		k.lists.pods = true
-		c.listPods(k)
-	}
-	return k.pods[of]
+// coveredGroup is the lists of pods with one cover of jobs of one precedence, one for each cohort that had any. Searches read all of them several times a
+// plan: so they are one after the other in memory.
+type coveredGroup struct {
+	of    precedence
+	lists []coveredPods
 }
 
-// listPods lists the running pods of a cohort that may be evicted.
-func (c *entitlement) listPods(k *cohort) {
-	for of := range k.pods {
-		for n := range k.pods[of] {
-			l := &k.pods[of][n]
-			l.pods, l.frees, l.terms, l.latest = l.pods[:0], l.frees[:0], l.terms[:0], -MaxTime
-		}
+// listedAt is where a list of pods of a cohort is.
+type listedAt struct {
+	cover     cover
+	group, at int32
+}
+
+// unlistPods notes that the lists of the running pods of a cohort are outdated.
+func (c *entitlement) unlistPods(k *cohort) {
+	if k.lists.pods {
+		k.lists.pods = false
+		c.unlisted = append(c.unlisted, k.number)
+	}
+}
+
+// listPods lists the running pods that may be evicted of the cohorts of which they are not listed, by cover and precedence, in no order. It is to be called after
+// entitlement.shareOut, when they are asked for.
+func (c *entitlement) listPods() {
+	for _, n := range c.unlisted {
+		c.cohorts[n].lists.pods = true
+		c.listPodsOf(&c.cohorts[n])
+	}
+	c.unlisted = c.unlisted[:0]
+}
+
+// listPodsOf is listPods for a cohort.
+func (c *entitlement) listPodsOf(k *cohort) {
+	for _, at := range k.pods {
+		l := &c.leavers[at.cover][at.group].lists[at.at]
+		l.pods, l.frees, l.terms, l.latest = l.pods[:0], l.frees[:0], l.terms[:0], -MaxTime
 	}
 	for n := range k.units {
 		u := &k.units[n]
@@ -94,7 +115,7 @@ func (c *entitlement) listPods(k *cohort) {
 			continue
 		}
 		of := u.cover()
-		list := k.podsOf(of, precedence)
+		list := c.podsOf(k, of, precedence)
 		from := len(list.pods)
 		gpu, loses := c.together(u)
 		for i := range u.pods {
@@ -122,13 +143,22 @@ func (c *entitlement) listPods(k *cohort) {
 }
 
 // podsOf returns the list of the pods of a cohort with a cover and a precedence.
-func (k *cohort) podsOf(of cover, at precedence) *coveredPods {
-	n := slices.IndexFunc(k.pods[of], func(l coveredPods) bool { return l.of == at })
-	if n < 0 {
-		n = len(k.pods[of])
-		k.pods[of] = append(k.pods[of], coveredPods{of: at, latest: -MaxTime})
+func (c *entitlement) podsOf(k *cohort, of cover, at precedence) *coveredPods {
+	groups := &c.leavers[of]
+	for _, l := range k.pods {
+		if l.cover == of && (*groups)[l.group].of == at {
+			return &(*groups)[l.group].lists[l.at]
+		}
 	}
-	return &k.pods[of][n]
+	g := slices.IndexFunc(*groups, func(g coveredGroup) bool { return g.of == at })
+	if g < 0 {
+		g = len(*groups)
+		*groups = append(*groups, coveredGroup{of: at})
+	}
+	lists := &(*groups)[g].lists
+	k.pods = append(k.pods, listedAt{of, int32(g), int32(len(*lists))})
+	*lists = append(*lists, coveredPods{of: at, cover: of, cohort: k.number, latest: -MaxTime})
+	return &(*lists)[len(*lists)-1]
 }
 
 // together returns coveredPod.gpu for the pods of a unit, and term.loses if all of them started with their job.
@@ -157,7 +187,7 @@ func (c *entitlement) followsIn(first, p *coveredPod) bool {
 // checkpointed notes that a job has saved its progress: its pods lose less.
 func (c *entitlement) checkpointed(j *job) {
 	if n, ok := c.cohortOf[j.queue]; ok && !c.stale {
-		c.cohorts[n].lists.pods = false
+		c.unlistPods(&c.cohorts[n])
 	}
 }
 
@@ -179,23 +209,23 @@ func (w leaving) omits(p *coveredPod) bool {
 // precedence says: those of other queues that are covered less, and those that rank below it and are not covered more; but for a job in debt, of what is
 // covered for other tenants none.
 func (pl *planner) leavers(c *preemptor) iter.Seq2[*coveredPods, leaving] {
+	pl.entitlement.listPods()
 	reclaims := pl.mayReclaim(c)
 	own, tenant := pl.entitlement.cohortAt(c.queue), pl.tenantOfOwn(c)
 	return func(yield func(*coveredPods, leaving) bool) {
-		for n := range pl.entitlement.cohorts {
-			k := &pl.entitlement.cohorts[n]
-			for of := uncovered; of <= c.cover; of++ {
-				lists := pl.entitlement.listedPods(k, of)
-				for i := range lists {
-					l := &lists[i]
-					byRank := pl.mayYieldByRank(c, l.of)
-					if len(l.pods) == 0 || l.of.class < c.Class || !byRank && !(reclaims && of < c.cover) {
+		for of := uncovered; of <= c.cover; of++ {
+			for g := range pl.entitlement.leavers[of] {
+				group := &pl.entitlement.leavers[of][g]
+				byRank := pl.mayYieldByRank(c, group.of)
+				if group.of.class < c.Class || !byRank && !(reclaims && of < c.cover) {
+					continue
+				}
+				for i := range group.lists {
+					l := &group.lists[i]
+					if len(l.pods) == 0 || c.inDebt && l.cohort != own && (of == byShare || of == byNominal && l.tenant >= 0 && pl.apart(l.tenant, c)) {
 						continue
 					}
-					if c.inDebt && int32(n) != own && (of == byShare || of == byNominal && l.tenant >= 0 && pl.apart(l.tenant, c)) {
-						continue
-					}
-					if !yield(l, leaving{own: tenant, others: !byRank && int32(n) == own, only: c.inDebt && of == byShare}) {
+					if !yield(l, leaving{own: tenant, others: !byRank && l.cohort == own, only: c.inDebt && of == byShare}) {
 						return
 					}
 				}
