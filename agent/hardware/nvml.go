@@ -16,7 +16,7 @@ import (
 
 // Errors of NVML that mean something here.
 const (
-	nvmlNotSupported  = 3
+	nvmlNoPermission  = 4 // for this process, such as in a container that was not given the GPU: no fault of the GPU
 	nvmlGPUIsLost     = 15
 	nvmlResetRequired = 16
 )

@@ -152,15 +152,15 @@ func said(err error) string {
 	return err.Error()
 }
 
-// say logs a problem once, and its end.
+// say logs that a problem begins, and that it ends.
 func (w *Watch) say(of, problem, what string) {
-	if before := w.said[of]; before == problem || before != "" && problem != "" && of == "driver" && w.unanswered > 1 {
-		return
-	}
-	if w.said[of] = problem; problem != "" {
+	before := w.said[of]
+	w.said[of] = problem
+	switch {
+	case before == "" && problem != "":
 		w.o.Log.Warn(what, "why", problem)
-	} else {
-		w.o.Log.Info("that is over: "+what, "of", of)
+	case before != "" && problem == "":
+		w.o.Log.Info("that is over: " + what)
 	}
 }
 
@@ -234,7 +234,7 @@ func (w *Watch) present(r reading) []*agentpb.GPU {
 				}
 			}
 		}
-		if raw.Code != 0 {
+		if raw.Code != 0 && raw.Code != nvmlNoPermission {
 			g.Faults = append(g.Faults, &agentpb.Fault{Reason: reasonOf(raw.Code), Message: fmt.Sprintf("NVML: %s (error %d)", raw.Error, raw.Code)})
 		}
 		gpus = append(gpus, g)

@@ -186,6 +186,7 @@ func TestFaults(t *testing.T) {
 		"lost":             {[]string{"gpu links=ss", "gpu code=15"}, "GPU-00000001@1 GPULost"},
 		"to be reset":      {[]string{"gpu links=ss code=16", "gpu"}, "GPU-00000000@0 ResetRequired"},
 		"unknown error":    {[]string{"gpu links=ss code=999", "gpu"}, "GPU-00000000@0 DriverError"},
+		"no permission":    {[]string{"gpu links=ss code=4", "gpu"}, ""},
 		"both lost":        {[]string{"gpu code=15", "gpu code=15"}, "GPU-00000000@0 GPULost, GPU-00000001@1 GPULost"},
 		"no spare row":     {[]string{"gpu links=ss failed=1", "gpu"}, "GPU-00000000@0 RowRemapFailed"},
 		"rows pending":     {[]string{"gpu links=ss pending=1", "gpu"}, ""},

@@ -157,7 +157,7 @@ func (g *gpuNodes) each(c *cobra.Command, do func(ctx context.Context, client *a
 		if err != nil {
 			return badUsage(c, "%v", err)
 		}
-		limited, cancel := context.WithTimeout(ctx, unreached+nvmlTimeout)
+		limited, cancel := context.WithTimeout(ctx, unreached+2*nvmlTimeout) // a reading that is under way, and one more
 		err = do(limited, client, r.nodes[address])
 		cancel()
 		client.Close()

@@ -31,7 +31,8 @@ struct memory {
 struct utilization {
 	unsigned gpu, memory;
 };
-enum { OK = 0, max_gpus = 64, max_links = 18, text_size = 96 };
+enum { OK = 0, IS_LOST = 15, RESET_REQUIRED = 16, UNKNOWN = 999 };
+enum { max_gpus = 64, max_links = 18, text_size = 96 };
 enum { CORRECTED, UNCORRECTED };        // kinds of errors of memory
 enum { VOLATILE };                      // counters since the driver was loaded
 enum { LINK_TO_GPU = 0, LINK_TO_SWITCH = 2 };
@@ -121,6 +122,7 @@ static int identity(nvml_device d) {
 	return OK;
 }
 
+// state prints what a GPU does. It returns the error that says that the GPU has failed; others only mean that it does not tell.
 static int state(nvml_device d) {
 	struct memory m;
 	struct utilization u;
@@ -129,7 +131,7 @@ static int state(nvml_device d) {
 	int r = nvml.memory(d, &m);
 	if (r == OK)
 		printf(",\"memory\":%llu,\"memory_used\":%llu", m.total, m.used);
-	else if (r != absent())
+	else if (r == IS_LOST || r == RESET_REQUIRED || r == UNKNOWN)
 		return r;
 	if (nvml.utilization(d, &u) == OK)
 		printf(",\"busy\":%u,\"memory_busy\":%u", u.gpu, u.memory);
