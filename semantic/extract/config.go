@@ -285,7 +285,7 @@ func (x *extraction) load(file string, r rank) {
 
 // override sets what the command sets of a configuration, so that what refers to it has that, too.
 func (x *extraction) override(n *node) {
-	if n.fields == nil {
+	if n.fields == nil || len(x.launch.args) > mostSpoken {
 		return
 	}
 	for _, a := range split(x.launch.args, nil) {

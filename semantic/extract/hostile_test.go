@@ -38,6 +38,8 @@ func TestHostile(t *testing.T) {
 		"calls and strings":      {"model.py": strings.Repeat("A();", 200_000), "utils.py": "x = (" + strings.Repeat("'a' ", 200_000) + ")\n"},
 		"scripts without end":    {"run.sh": "python train.py --batch-size 4\n" + strings.Repeat("bash run.sh\n", 1000)},
 		"words without end":      {"run.sh": "a=\"" + strings.Repeat("x ", 32_000) + "\"\npython train.py --batch-size 4 " + strings.Repeat("$a ", 20_000)},
+		"options without end":    {"run.sh": "python train.py --batch-size 4 --x a.b=1" + strings.Repeat(" --config e --b.c=1 --y n=1,m=2 --lr_config x/y", 20_000), "e.yaml": "b: {c: 2}\n"},
+		"stages without end":     {"dvc.yaml": "stages:\n" + strings.Repeat("- cmd: python {x} train.py {y}\n  parameters: {x: {default: '{y}'}}\n", 5000), "MLproject": laughs + "command: \"*k {a} train\"\n"},
 		"bases in a circle":      {"c.yaml": "base: [" + strings.Repeat("d.yaml, ", 100) + "]", "d.yaml": "base: [" + strings.Repeat("c.yaml, ", 100) + "]"},
 		"bases in Python":        {"run.sh": "python train.py --config a.py --batch-size 4", "a.py": "_base_ = [" + strings.Repeat("'b.py', ", 100) + "]\n", "b.py": "_base_ = [" + strings.Repeat("'a.py', ", 100) + "]\n"},
 		"defaults in a circle":   {"run.sh": "python train.py --config-path . --config-name c --batch-size 4", "c.yaml": "defaults:\n" + strings.Repeat("- c\n", 100)},

@@ -119,7 +119,7 @@ var stems = []string{".yaml", ".yml", ".json", ".toml", ".py"}
 // byStem reads the configuration that an option or an argument without a name means by its name without the extension, and returns whether there is one: by its path, or, for an option that
 // says that it names one, the only one of that name. Of several, the one whose folder the option names: --env-config=gym is config/envs/gym.yaml.
 func (x *extraction) byStem(key, name string, r rank) bool {
-	if name == "" || strings.ContainsAny(name, " ,$*:") || slices.Contains(append(stems, ".sh"), path.Ext(name)) {
+	if name == "" || len(x.launch.args) > mostSpoken || strings.ContainsAny(name, " ,$*:") || slices.Contains(append(stems, ".sh"), path.Ext(name)) {
 		return false
 	}
 	var found []string
