@@ -101,7 +101,9 @@ func silent(line []byte, tokens []token, all meaning) bool {
 
 // find finds the figures of a line in its tokens, and returns whether the line may be of the progress of training.
 func (r *reader) find(line []byte) bool {
-	r.figures = figures{line: line, tokens: r.tokens, columns: r.columns[:0], stop: -1, inHead: true, elapsed: math.NaN(), at: math.NaN()}
+	tokens, columns := r.tokens, r.columns[:0]
+	r.figures = figures{} // and set in place: it is large
+	r.line, r.tokens, r.columns, r.stop, r.inHead, r.elapsed, r.at = line, tokens, columns, -1, true, math.NaN(), math.NaN()
 	r.cell = r.isCell()
 	for i := 0; i < len(r.tokens); i++ {
 		switch t := &r.tokens[i]; t.kind {
