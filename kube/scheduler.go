@@ -60,6 +60,7 @@ import (
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/pause"
 	"github.com/muster-sched/muster/kube/recovery"
+	"github.com/muster-sched/muster/kube/standby"
 	"github.com/muster-sched/muster/kube/stats"
 	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
@@ -212,7 +213,7 @@ func New(c Config) (*Scheduler, error) {
 	s.recovery = recovery.New(recovery.Config{Client: client, Log: c.Log, Tell: s.tell, Leads: s.leads, Now: c.Now, Next: next, Logs: c.Logs, Diagnostic: c.Diagnostic})
 	s.mirror = mirror.New(mirror.Config{
 		Policy: c.Policy, PolicyName: c.PolicyName, Builtins: c.Builtins, Levels: c.Levels, Topology: c.Topology, Lost: c.Lost, Shards: c.Shards,
-		Log: c.Log, Metrics: s.metrics, Record: s.recovery, Traced: c.Traced, Failures: s.recovery.Failures, Pauses: c.Agents != nil, ClosedQueues: c.ClosedQueues,
+		Log: c.Log, Metrics: s.metrics, Record: s.recovery, Traced: c.Traced, Failures: s.recovery.Failures, Pauses: c.Agents != nil, Sleeper: s.sleeper(), ClosedQueues: c.ClosedQueues,
 	})
 	s.metrics.Registry.MustRegister(&stats.Gauges{Stats: s.ownStats, Now: c.Now})
 	if c.Recording != nil {
@@ -363,6 +364,14 @@ func (s *Scheduler) podOf(ctx context.Context, job string) (types.NamespacedName
 	case <-ctx.Done():
 		return types.NamespacedName{}, false
 	}
+}
+
+// sleeper is what stops the processes of pods on standby; nil without agents.
+func (s *Scheduler) sleeper() standby.Sleeper {
+	if s.pauses == nil {
+		return nil
+	}
+	return s.pauses
 }
 
 // reach returns how the agents of nodes are reached, the metrics of what they do, and what has processes save themselves; nil without agents.

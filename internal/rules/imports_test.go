@@ -67,7 +67,7 @@ var mayImport = map[string][]string{
 	"coretest/audit": {"workload"}, // and nothing of the engine's accounting
 
 	// The scheduler's packages in the order of their layers: a layer imports those below.
-	"kube":           {"core", "api/", "kube/journey", "kube/mirror", "kube/advise", "kube/pause", "kube/recovery", "kube/tables", "kube/objects", "kube/act", "kube/feed", "kube/lease", "kube/lost", "kube/stats", "kube/translate"},
+	"kube":           {"core", "api/", "kube/journey", "kube/mirror", "kube/advise", "kube/pause", "kube/recovery", "kube/tables", "kube/objects", "kube/act", "kube/feed", "kube/lease", "kube/lost", "kube/standby", "kube/stats", "kube/translate"},
 	"kube/mirror":    {"core", "core/cluster", "core/frag", "api/", "kube/guard", "kube/journey", "kube/queues", "kube/standby", "kube/tables", "kube/objects", "kube/owners", "kube/reports", "kube/act", "kube/feed", "kube/devices", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate"},
 	"kube/standby":   {"core", "api/v1alpha1", "kube/act", "kube/objects", "kube/stats", "kube/tables", "kube/translate"},
 	"kube/guard":     {"core", "kube/translate"},

@@ -140,6 +140,8 @@ type Config struct {
 	ClosedQueues bool
 	// Pauses says that agents can pause the processes of pods (kube/pause).
 	Pauses bool
+	// Sleeper stops the processes of pods on standby; nil: they stop by themselves.
+	Sleeper standby.Sleeper
 	// Failures returns what engines before decided about failures; nil for nothing.
 	Failures func() core.FailuresFound
 }
@@ -154,7 +156,7 @@ func New(c Config) *Mirror {
 	}}}
 	m.Census = tables.NewCensus(&m.Tables)
 	m.reports = reports.Reporter{Tables: &m.Tables, Census: &m.Census, Guarded: m.guarded}
-	m.lenders = standby.Lenders{Tables: &m.Tables, Census: &m.Census, Log: c.Log, Metrics: c.Metrics, Tell: m.tell, MustTell: m.mustTell, Say: m.sayStandby}
+	m.lenders = standby.Lenders{Tables: &m.Tables, Census: &m.Census, Log: c.Log, Metrics: c.Metrics, Tell: m.tell, MustTell: m.mustTell, Say: m.sayStandby, Sleeper: c.Sleeper}
 	m.Policies.Name, m.Topologies.Name, m.Lost.Config = c.PolicyName, c.Topology, c.Lost
 	m.Queues.Closed = c.ClosedQueues
 	if c.Builtins != nil {

@@ -6,6 +6,7 @@
 //	pods.go     what is asked of the API for a pod
 //	resize.go   what a pod has while it is paused, and again afterwards
 //	process.go  how the processes of a job are paused: of one pod, and of several as one
+//	sleep.go    how pods that lend their GPUs have their processes paused meanwhile
 //	save.go     how pods that restart elsewhere save their progress before they leave
 //	agents.go   how the agent of a node is found and asked
 //	metrics.go  how long it takes, and how it ends
@@ -90,6 +91,8 @@ type Handler struct {
 	// found are the jobs of several pods that are about to go on since an instance before did not end what it did with them. It belongs to
 	// the goroutine of the tables.
 	found map[string]bool
+	// sleeps are the pods whose processes are paused for their standby, or were. It belongs to the goroutine of the tables.
+	sleeps map[types.UID]*slumber
 }
 
 // New returns a handler, which begins nothing before Start.
@@ -103,7 +106,7 @@ func New(c Config) *Handler {
 	if c.Metrics == nil {
 		c.Metrics = NewMetrics()
 	}
-	return &Handler{Config: c, slots: make(chan struct{}, most), last: map[types.UID]chan struct{}{}, found: map[string]bool{}}
+	return &Handler{Config: c, slots: make(chan struct{}, most), last: map[types.UID]chan struct{}{}, found: map[string]bool{}, sleeps: map[types.UID]*slumber{}}
 }
 
 // Start lets the handler begin work, which ends with the context. It is called before the engine is told anything.

@@ -37,8 +37,18 @@ type Lenders struct {
 	Tell     func(core.Event) error
 	MustTell func(core.Event)
 	Say      func(act.Report)
+	// Sleeper stops the processes of pods before they lend; nil: they stop by themselves.
+	Sleeper Sleeper
 
 	resting map[types.UID]*tables.Pod // that say anything about standby
+}
+
+// Sleeper stops the processes of pods while they are on standby.
+type Sleeper interface {
+	// Sleep has the processes of a pod stopped, and reports whether they are; why says why they cannot be. It is called again until then.
+	Sleep(p *tables.Pod) (asleep bool, why string)
+	// Wake lets them go on, unless they do.
+	Wake(p *tables.Pod)
 }
 
 // Note records whether a pod says anything about standby.
@@ -75,17 +85,12 @@ func (ls *Lenders) standby(p *tables.Pod) {
 	asks := s.Wrong == "" && !s.Until.IsZero() && until > ls.Tables.Now && !p.Object.Deleting && (n == nil || n.Object.Drain == nil)
 	switch {
 	case l == nil && !asks:
+		ls.wake(p)
 		if s.Wrong != "" {
 			ls.say(p, v1alpha1.StandbyRefused, s.Wrong)
 		}
 	case l == nil:
-		if why := ls.Tables.MayLend(p); why != "" {
-			ls.say(p, v1alpha1.StandbyRefused, why)
-		} else if why := p.ToBeResized(); why != "" {
-			ls.say(p, v1alpha1.StandbyPreparing, why)
-		} else if err := ls.lend(p, until); err != nil {
-			ls.say(p, v1alpha1.StandbyRefused, err.Error())
-		}
+		ls.prepare(p, until)
 	case l.Returning: // until the engine decides that it goes on
 	case !asks || p.ToBeResized() != "": // it waits for what it gave back
 		l.Returning, l.Since = true, min(l.Until, ls.Tables.Now)
@@ -95,6 +100,37 @@ func (ls *Lenders) standby(p *tables.Pod) {
 		if err := ls.lend(p, until); err != nil {
 			ls.say(p, v1alpha1.StandbyRefused, err.Error())
 		}
+	}
+}
+
+// prepare has a pod lend its GPUs when its processes have stopped, and it is resized.
+func (ls *Lenders) prepare(p *tables.Pod, until core.Time) {
+	if why := ls.Tables.MayLend(p); why != "" {
+		ls.wake(p)
+		ls.say(p, v1alpha1.StandbyRefused, why)
+		return
+	}
+	if ls.Sleeper != nil {
+		switch asleep, why := ls.Sleeper.Sleep(p); {
+		case why != "":
+			ls.say(p, v1alpha1.StandbyRefused, why)
+			return
+		case !asleep:
+			ls.say(p, v1alpha1.StandbyPreparing, "its processes are being paused")
+			return
+		}
+	}
+	if why := p.ToBeResized(); why != "" {
+		ls.say(p, v1alpha1.StandbyPreparing, why)
+	} else if err := ls.lend(p, until); err != nil {
+		ls.wake(p)
+		ls.say(p, v1alpha1.StandbyRefused, err.Error())
+	}
+}
+
+func (ls *Lenders) wake(p *tables.Pod) {
+	if ls.Sleeper != nil {
+		ls.Sleeper.Wake(p)
 	}
 }
 
