@@ -396,7 +396,11 @@ func (ps *pass) wake() {
 			continue
 		}
 		// If the list is as it was, and the first one of those that were not asleep may be tried still, but comes after the wave, so do all of them.
-		switch known := ps.unchanged(queue); {
+		known := ps.unchanged(queue)
+		if known && ps.waiting.known != nil {
+			ps.waiting.known(ps, queue)
+		}
+		switch {
 		case !known || s.others > 0 && (!ps.yetToCome(&s.next) || !ps.fitsNow(s) || len(wave.items) < aw.wave || s.next.before(&wave.items[0])):
 			ps.lookAtAwake(queue, known, &wave)
 		case s.others > 0 && (!aw.some || s.next.before(&aw.next)):

@@ -160,6 +160,48 @@ func TestAsleep(t *testing.T) {
 	t.Log(seen, calms)
 }
 
+// Of a list that is as it was, what was found of its classes that are awake holds.
+func TestKnownLists(t *testing.T) {
+	lists, dozing, moved := 0, 0, 0
+	for seed := range uint64(24) {
+		w := newTenants(t, seed, asleepPolicy(seed), [...]int{75, 105, 150, 120}[seed%4], [...]int{12, 3}[seed/6%2], false, false)
+		w.waiting.known = func(ps *pass, list *idleQueue) {
+			lists++
+			if room := list.room(); list.seen.room != room {
+				t.Fatalf("seed %d, at %v: the room is said to be %d, it is %d", seed, w.now, list.seen.room, room)
+			}
+			q := ps.withRoom(list)
+			for i := range list.classes {
+				c := &list.classes[i]
+				if !c.awake || !ps.waiting.untried(c) {
+					continue
+				}
+				if b := ps.boundFor(&q, c.gpu, c.bound); b != c.bound {
+					t.Fatalf("seed %d, at %v: a class is said to be bound by %v, it is by %v", seed, w.now, c.bound, b)
+				}
+				if !c.dozes {
+					moved++
+					continue
+				}
+				dozing++
+				if found := ps.look(&q, c); found != asleep {
+					t.Fatalf("seed %d, at %v: a class is said to be asleep, it is %v", seed, w.now, found)
+				}
+			}
+		}
+		for range 150 {
+			for range 8 {
+				w.step([...]Time{30 * Second, Second / 10}[seed/6%2])
+			}
+			w.rest()
+		}
+	}
+	t.Log(lists, dozing, moved)
+	if lists < 1000 || dozing < 100 || moved < 1000 {
+		t.Errorf("%d lists were as they were, with %d classes asleep and %d others: too few to tell", lists, dozing, moved)
+	}
+}
+
 // Passes that visit all classes that wait decide the same as those that leave out the ones that are asleep.
 func TestVisitsDecideNothing(t *testing.T) {
 	events := 1000

@@ -90,6 +90,7 @@ type waiting struct {
 	relabelled uint64
 	paused     heap[*job] // by the end of their pause
 	slots      []slotsOfShape
+	known      func(*pass, *idleQueue) // nil but for tests: of which list what was found of it holds
 }
 
 func newWaiting(strict bool, classOf func(*job) classID, served *longTerm, turns *turns) waiting {
