@@ -367,7 +367,7 @@ func (pl *planner) lookAtMore(s *search, most int) bool {
 		pl.refill(s)
 		pl.lookAt(s, l.pod)
 	}
-	if !s.partial() {
+	if !s.more() {
 		a.by.later.note(s.due)
 	}
 	s.nodes, s.at, s.groups = nil, s.at[:0], s.groups[:0]

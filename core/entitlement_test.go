@@ -171,7 +171,7 @@ func (f *fight) submit() {
 	f.jobs++
 	j := Job{
 		Name: fmt.Sprint("j", f.jobs), Queue: fmt.Sprint("q", f.rng.IntN(3)), Priority: int32(f.rng.IntN(3)),
-		Gang: f.rng.IntN(2) == 0, Submitted: f.now, Tasks: []Task{t}, Checkpoint: Time(f.jobs%3) * 2 * Second,
+		Gang: f.rng.IntN(2) == 0, Submitted: f.now, Tasks: []Task{t}, Checkpoint: Time(f.jobs%3) * 2 * Second, MinRuntime: Time(f.jobs%4/3) * 5 * Second,
 	}
 	f.live = append(f.live, j.Name)
 	f.apply(JobSubmitted{Job: j})
@@ -374,6 +374,7 @@ func (f *fight) checkNarrow(c preemptor) {
 		if !c.unit.Whole {
 			onePod(c.unit)
 		}
+		c.later = &outlook{Never, Never}
 		s := &search{all: true, due: Never}
 		pl.lookAhead(s, c, nil)
 		pl.lookAtMore(s, 1)
@@ -385,6 +386,9 @@ func (f *fight) checkNarrow(c preemptor) {
 				f.narrow[1]++
 			}
 			whole := &search{all: true, due: Never}
+			if due := f.dueNear(&c, s.ahead.near); len(found[0]) == 0 && c.later.more > due {
+				f.t.Fatalf("for job %s more is said to be due at %v where it looks, expected %v", c.Name, c.later.more, due)
+			}
 			pl.lookAtAll(s)
 			pl.lookAhead(whole, c, nil)
 			if pl.lookAtAll(whole); !slices.Equal(s.victims, whole.victims) || s.due != whole.due || s.partial() {
@@ -397,6 +401,21 @@ func (f *fight) checkNarrow(c preemptor) {
 	if !slices.Equal(found[0], found[1]) {
 		f.t.Fatalf("for job %s the cheapest victims on one node are %v; with all nodes, %v", c.Name, found[0], found[1])
 	}
+}
+
+// dueNear returns when the first pod on some nodes, a bit each, may be evicted that may not yet.
+func (f *fight) dueNear(c *preemptor, near []uint64) Time {
+	pl, s := &f.e.planner, &search{all: true, due: Never}
+	pl.trial++
+	for _, v := range f.e.runs.jobs {
+		for i := range v.pods {
+			node := v.pods[i].alloc.Node
+			if v.pods[i].placed() && near[node/64]>>(node%64)&1 == 1 && pl.mayYield(c, f.e.jobs.evictable[v.slot]) {
+				pl.mayAddVictim(s, c, v, i)
+			}
+		}
+	}
+	return s.due
 }
 
 // checkAhead compares a search that finds the cheapest victims first with one that has found all.
