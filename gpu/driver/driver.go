@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Options say how to start the program.
@@ -314,13 +315,38 @@ func (p *Process) Function(module int, name string) (int, error) {
 	return n, err
 }
 
-// Launch runs a kernel on a stream, with packed arguments.
-func (p *Process) Launch(function, stream int, grid, block [3]int, shared int, arguments []byte) {
+// Launch is the command that runs a kernel on a stream, with packed arguments.
+func Launch(function, stream int, grid, block [3]int, shared int, arguments []byte) string {
 	digits := hex.EncodeToString(arguments)
 	if digits == "" {
 		digits = "-"
 	}
-	p.Do("launch %d %d %d %d %d %d %d %d %d %s", function, stream, grid[0], grid[1], grid[2], block[0], block[1], block[2], shared, digits)
+	return fmt.Sprintf("launch %d %d %d %d %d %d %d %d %d %s", function, stream, grid[0], grid[1], grid[2], block[0], block[1], block[2], shared, digits)
+}
+
+// Launch runs a kernel on a stream, with packed arguments.
+func (p *Process) Launch(function, stream int, grid, block [3]int, shared int, arguments []byte) {
+	p.Do("%s", Launch(function, stream, grid, block, shared, arguments))
+}
+
+// Graph makes a graph of commands that submit to one stream, without running them: Replay submits all of them at once. Other
+// goroutines may submit to other streams meanwhile.
+func (p *Process) Graph(stream int, commands []string) int {
+	p.Do("capture %d\n%s", stream, strings.Join(commands, "\n"))
+	return p.make("graph", stream)
+}
+
+// Replay launches a graph on a stream of its GPU, at the priority of that stream.
+func (p *Process) Replay(graph, stream int) { p.Do("replay %d %d", graph, stream) }
+
+// Spent is the CPU time of the program's commands until now.
+func (p *Process) Spent() (time.Duration, error) {
+	answer, _, err := p.ask("spent")
+	if err != nil {
+		return 0, err
+	}
+	us, err := strconv.ParseFloat(answer, 64)
+	return time.Duration(us * 1e3), err
 }
 
 // Elapsed is the microseconds between two events with a time that streams have passed.

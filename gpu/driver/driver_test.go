@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -115,6 +116,52 @@ func TestStreams(t *testing.T) {
 		t.Errorf("%g us, %v", us, err)
 	}
 	must(p.Sync())
+}
+
+// A graph runs when it is launched, each time, on any stream of its GPU; what makes it does not.
+func TestGraph(t *testing.T) {
+	p := start(t)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	at, err := p.Alloc(0, 64)
+	must(err)
+	m, err := p.Load(0, add)
+	must(err)
+	f, err := p.Function(m, "add")
+	must(err)
+	before, err := p.Spent()
+	must(err)
+	first, second, other := p.Stream(0, -5), p.Stream(0, 0), p.Stream(1, 0)
+	p.Do("fill %d %d 0 64", first, at)
+	must(p.Sync())
+	args := binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint64(nil, at), 100)
+	one := func(n uint32) string {
+		binary.LittleEndian.PutUint32(args[8:], n)
+		return Launch(f, first, [3]int{1, 1, 1}, [3]int{16, 1, 1}, 0, args)
+	}
+	g := p.Graph(first, []string{one(1), one(10)})
+	back := p.Graph(first, []string{fmt.Sprintf("get %d 64 %d 64", first, at)})
+	if p.Replay(g, first); g != 0 || back != 1 {
+		t.Errorf("graphs %d and %d", g, back)
+	}
+	must(p.Sync())
+	p.Replay(g, second)
+	p.Replay(back, second)
+	must(p.Sync())
+	if got := binary.LittleEndian.Uint32(p.Host[64+60:]); got != 22 {
+		t.Errorf("two launches of a graph that adds 11 give %d", got)
+	}
+	if after, err := p.Spent(); err != nil || after <= before {
+		t.Errorf("CPU time %s, then %s: %v", before, after, err)
+	}
+	p.Replay(g, other)
+	if err := p.Sync(); err == nil || !strings.HasSuffix(err.Error(), "replay 0 2") {
+		t.Errorf("a graph on a stream of another GPU: %v", err)
+	}
 }
 
 // Parts of a device are GPUs; the first is as large as asked for, or a little larger.

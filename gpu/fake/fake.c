@@ -453,6 +453,7 @@ struct CUstream_st {
 	uint64_t put, taken, ended;
 	int closing, priority;
 	CUdevice device;
+	CUgraph captured; // what is submitted goes there (graphs.inc)
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	pthread_t thread;
@@ -531,6 +532,8 @@ MUSTER_EXPORT CUresult cuStreamSynchronize(CUstream s) {
 	CUresult r = stream_of(&s);
 	if (r)
 		return r;
+	if (s->captured)
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	pthread_mutex_lock(&s->lock);
 	uint64_t until = s->put;
 	while (s->ended < until)
@@ -549,7 +552,7 @@ MUSTER_EXPORT CUresult cuStreamQuery(CUstream s) {
 	return broken[s->device] ? broken[s->device] : ended ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-MUSTER_EXPORT CUresult cuStreamIsCapturing(CUstream s, int *status) { return (void)s, *status = 0, CUDA_SUCCESS; }
+MUSTER_EXPORT CUresult cuStreamIsCapturing(CUstream s, int *status) { return *status = s && s->captured, CUDA_SUCCESS; }
 
 MUSTER_EXPORT CUresult cuCtxSynchronize(void) {
 	CALL;
@@ -575,11 +578,15 @@ MUSTER_EXPORT CUresult cuStreamDestroy_v2(CUstream s) {
 	return CUDA_SUCCESS;
 }
 
+static CUresult capture(CUgraph g, struct work w);
+
 static CUresult submit(CUstream s, struct work w) {
 	CALL;
 	CUresult r = stream_of(&s);
 	if (r || (r = broken[s->device]))
 		return r;
+	if (s->captured)
+		return capture(s->captured, w);
 	pthread_mutex_lock(&s->lock);
 	while (s->put - s->ended == max_queue)
 		pthread_cond_wait(&s->changed, &s->lock);
@@ -672,6 +679,7 @@ MUSTER_EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, un
 	return submit(s, w);
 }
 
+#include "graphs.inc"
 #include "checkpoint.inc"
 
 // --- names

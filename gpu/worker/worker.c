@@ -30,6 +30,10 @@
 //	await S OFFSET VALUE          until the 32-bit word there in the host's memory is at least that
 //	notify S TOKEN                -> notify TOKEN, when the stream gets there
 //	elapsed E E                   -> elapsed MICROSECONDS
+//	capture S                     what is submitted to S from now on does not run, but becomes a graph
+//	graph S                       ends that, and makes the graph ready to be launched
+//	replay GRAPH S                launches it: one submission for all that is in it
+//	spent                         -> spent MICROSECONDS: the CPU time of this program's commands
 //	sync                          -> sync, when all streams are empty
 //
 // A call that fails, also one on a stream, is answered by "error CALL CODE NAME
@@ -46,6 +50,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../shim/driver.h"
@@ -77,10 +82,16 @@ enum { most_gpus = 16, most_arguments = 32 << 10, line_bytes = 2 * most_argument
 	F(cuModuleGetFunction, (CUfunction *, CUmodule, const char *)) \
 	F(cuFuncSetAttribute, (CUfunction, int, int)) \
 	F(cuLaunchKernel, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **)) \
+	F(cuMemcpyDtoDAsync_v2, (CUdeviceptr, CUdeviceptr, size_t, CUstream)) \
 	F(cuMemcpyPeerAsync, (CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream)) \
 	F(cuMemcpyHtoDAsync_v2, (CUdeviceptr, const void *, size_t, CUstream)) \
 	F(cuMemcpyDtoHAsync_v2, (void *, CUdeviceptr, size_t, CUstream)) \
 	F(cuMemsetD8Async, (CUdeviceptr, unsigned char, size_t, CUstream)) \
+	F(cuStreamBeginCapture_v2, (CUstream, int)) \
+	F(cuStreamEndCapture, (CUstream, CUgraph *)) \
+	F(cuGraphInstantiateWithFlags, (CUgraphExec *, CUgraph, unsigned long long)) \
+	F(cuGraphDestroy, (CUgraph)) \
+	F(cuGraphLaunch, (CUgraphExec, CUstream)) \
 	F(cuGetErrorName, (CUresult, const char **))
 #define DECLARE(name, arguments) static CUresult(*name) arguments;
 FUNCTIONS(DECLARE)
@@ -151,12 +162,17 @@ struct function {
 	int gpu;
 	unsigned shared; // that it is allowed
 };
+struct graph {
+	CUgraphExec g;
+	int gpu;
+};
 static struct gpu gpus[most_gpus];
 static struct stream *streams;
 static struct event *events;
 static struct module *modules;
 static struct function *functions;
-static size_t gpu_count, stream_count, event_count, module_count, function_count;
+static struct graph *graphs;
+static size_t gpu_count, stream_count, event_count, module_count, function_count, graph_count;
 static char *host;
 static size_t host_bytes;
 
@@ -351,6 +367,30 @@ static void elapsed(size_t from, size_t to, const char *line) {
 	say("elapsed %.3f\n", (double)ms * 1e3);
 }
 
+// make_graph ends the capture of a stream. Kernels of the graph run at the priority of the stream that it is launched on.
+static void make_graph(size_t s, const char *line) {
+	CUgraph captured = NULL;
+	struct stream *stream = stream_of(s, line);
+	MUST(cuStreamEndCapture, stream->s, &captured);
+	GROW(graphs, graph_count);
+	MUST(cuGraphInstantiateWithFlags, &graphs[graph_count].g, captured, 0);
+	graphs[graph_count++].gpu = stream->gpu;
+	MUST(cuGraphDestroy, captured);
+}
+
+static void replay(size_t g, size_t s, const char *line) {
+	struct stream *stream = stream_of(s, line);
+	if (g >= graph_count || graphs[g].gpu != stream->gpu)
+		bad(line);
+	MUST(cuGraphLaunch, graphs[g].g, stream->s);
+}
+
+static void spent(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	say("spent %.3f\n", (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3);
+}
+
 static void synchronize(void) {
 	for (size_t g = 0; g < gpu_count; g++) {
 		use(g, "sync");
@@ -393,6 +433,8 @@ static int make(char *line) {
 		make_module(a, b, line);
 	else if (sscanf(line, "function %lu %4095s", &a, name) == 2)
 		make_function(a, name, line);
+	else if (sscanf(line, "graph %lu", &a) == 1)
+		make_graph(a, line);
 	else
 		return 0;
 	return 1;
@@ -406,7 +448,11 @@ static void run(char *line) {
 	else if (sscanf(line, "peer %lu %lu %" SCNu64 " %lu %" SCNu64 " %" SCNu64, &s, &g, &to, &e, &from, &n) == 6) {
 		if (g >= gpu_count || e >= gpu_count)
 			bad(line);
-		MUST(cuMemcpyPeerAsync, to, gpus[g].context, from, gpus[e].context, n, stream_of(s, line)->s);
+		CUstream stream = stream_of(s, line)->s;
+		if (g == e)
+			MUST(cuMemcpyDtoDAsync_v2, to, from, n, stream);
+		else
+			MUST(cuMemcpyPeerAsync, to, gpus[g].context, from, gpus[e].context, n, stream);
 	} else if (sscanf(line, "put %lu %" SCNu64 " %" SCNu64 " %" SCNu64, &s, &to, &from, &n) == 4)
 		MUST(cuMemcpyHtoDAsync_v2, to, host_at(from, n, line), n, stream_of(s, line)->s);
 	else if (sscanf(line, "get %lu %" SCNu64 " %" SCNu64 " %" SCNu64, &s, &to, &from, &n) == 4)
@@ -425,6 +471,12 @@ static void run(char *line) {
 		MUST(cuLaunchHostFunc, stream_of(s, line)->s, told, (void *)n);
 	else if (sscanf(line, "elapsed %lu %lu", &s, &e) == 2)
 		elapsed(s, e, line);
+	else if (sscanf(line, "capture %lu", &s) == 1)
+		MUST(cuStreamBeginCapture_v2, stream_of(s, line)->s, 2); // relaxed: other streams go on meanwhile
+	else if (sscanf(line, "replay %lu %lu", &g, &s) == 2)
+		replay(g, s, line);
+	else if (!strcmp(line, "spent"))
+		spent();
 	else if (!strncmp(line, "sync", 4))
 		synchronize();
 	else
