@@ -31,7 +31,7 @@ type disaggRun struct {
 	arrivals                           string
 	monitor                            monitorFlags
 	split                              int
-	flat                               bool
+	flat, graphs                       bool
 	files                              workerTLS
 	on                                 []string
 	requests, inFlight                 int
@@ -57,6 +57,7 @@ host is an output of the request, and a copy from the host an input. Without fil
 
 It takes the program bin/gpu/muster-gpu-worker, which make gpu builds.`,
 		Example: `  muster disagg run model.ptx --trace trace.json --plan plan.json --requests 8 --check
+  muster disagg run model.ptx --trace trace.json --plan plan.json --requests 64 --graphs --check
   muster disagg run model.ptx --trace trace.json --plan plan.json --on A100=0 --on L40S=0
   muster disagg run model.ptx --trace trace.json --plan plan.json --on L40S=10.0.0.2:7441/0 --listen 10.0.0.1:7440 \
     --tls-cert node-1.crt --tls-key node-1.key --tls-ca ca.crt
@@ -81,6 +82,7 @@ It takes the program bin/gpu/muster-gpu-worker, which make gpu builds.`,
 	flags.IntVar(&f.split, "split", 0, "the plan's two GPUs are parts of one device, the first with this `COUNT` of its multiprocessors (CUDA 12.4)")
 	flags.StringVar(&f.slow, "slow-link", "", "transfers within a machine take at least what they would on this `LINK`, such as 25gbps/10us")
 	flags.BoolVar(&f.flat, "no-priorities", false, "all requests have the same priority")
+	flags.BoolVar(&f.graphs, "graphs", false, "what a GPU does between transfers is a CUDA graph, launched at once")
 	flags.IntVar(&f.requests, "requests", 1, "how many requests")
 	flags.IntVar(&f.inFlight, "in-flight", 4, "how many requests run at once at most")
 	flags.StringVar(&f.arrivals, "arrivals", "closed", "the `ARRIVALS`: closed, all at once; poisson:RATE, random, so many a second; or a file, as of muster disagg simulate")
@@ -102,6 +104,7 @@ type disaggRan struct {
 	GPUs       []string     `json:"gpus"`
 	Requests   []ranRequest `json:"requests"`
 	PerSecond  float64      `json:"requests_per_second"`
+	Launching  float64      `json:"launch_us"` // CPU time of the driver's calls, for each request
 	Switches   int          `json:"switches"`  // of the monitor
 	Transfers  int          `json:"transfers"` // of all requests
 	Bytes      int64        `json:"transferred_bytes"`
@@ -149,7 +152,7 @@ func (f *disaggRun) run(c *cobra.Command, files []string) error {
 	if err != nil || len(slow.Pairs) > 0 {
 		return badUsage(c, "--slow-link: expected a link such as 25gbps or 25gbps/10us; found %q", f.slow)
 	}
-	o := worker.Options{Deadline: f.timeout, Split: f.split, Slow: slow.All, Flat: f.flat}
+	o := worker.Options{Deadline: f.timeout, Split: f.split, Slow: slow.All, Flat: f.flat, Graphs: f.graphs}
 	for _, file := range files {
 		m, err := readPTX(file)
 		if err != nil {
@@ -348,7 +351,7 @@ func (f *disaggRun) requestsOn(ctx context.Context, replay *analyze.Replay, plac
 	if f.check {
 		first := [][]int{make([]int, len(replay.Steps))}
 		alone := o
-		alone.InFlight, alone.Monitor, alone.Arrivals = 1, nil, nil
+		alone.InFlight, alone.Monitor, alone.Arrivals, alone.Graphs = 1, nil, nil, false
 		sums = make([][sha256.Size]byte, o.Requests)
 		alone.Keep = func(r int, memory []byte) error { sums[r] = sha256.Sum256(memory); return nil }
 		if _, err := run1(ctx, replay, data, first, alone); err != nil {
@@ -379,7 +382,7 @@ func (f *disaggRun) requestsOn(ctx context.Context, replay *analyze.Replay, plac
 		return nil, err
 	}
 	all := result.Requests
-	ran.Switches = result.Switches
+	ran.Switches, ran.Launching = result.Switches, 1e6*result.Driver.Seconds()/float64(len(all))
 	for _, r := range all {
 		ran.Requests = append(ran.Requests, ranRequest{r.Number, 1e3 * r.Arrival.Seconds(), 1e3 * r.Start.Seconds(), 1e3 * r.End.Seconds(), r.Transfers, r.Transferred})
 		ran.Transfers, ran.Bytes = ran.Transfers+r.Transfers, ran.Bytes+r.Transferred
@@ -403,6 +406,7 @@ func run1(ctx context.Context, replay *analyze.Replay, data *worker.Data, placem
 func (r *disaggRan) write(w io.Writer) error {
 	fmt.Fprintf(w, "%d requests on %s.\n", len(r.Requests), strings.Join(r.GPUs, ", "))
 	fmt.Fprintf(w, "%.1f requests a second; %d transfers between GPUs, %.3f MB.\n", r.PerSecond, r.Transfers, float64(r.Bytes)/1e6)
+	fmt.Fprintf(w, "The driver's calls take %.1f us of CPU time a request.\n", r.Launching)
 	var latency []float64
 	for _, x := range r.Requests {
 		latency = append(latency, x.End-x.Arrival)

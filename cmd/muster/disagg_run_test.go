@@ -76,6 +76,16 @@ func TestDisaggRun(t *testing.T) {
 	if !strings.Contains(out, "for 3 of 3 requests") || !strings.Contains(out, "18 transfers") {
 		t.Error(out)
 	}
+	// What a GPU does between transfers is a graph.
+	log := filepath.Join(t.TempDir(), "log")
+	t.Setenv("MUSTER_FAKE_GPU_LOG", log)
+	out, _ = muster(0, append(text, "--requests", "3", "--check", "--graphs")...)
+	if did, err := os.ReadFile(log); err != nil || !bytes.Contains(did, []byte("graph 0 ")) || !bytes.Contains(did, []byte("graph 1 ")) {
+		t.Errorf("no GPU launched a graph: %v\n%s", err, did)
+	}
+	if !strings.Contains(out, "for 3 of 3 requests") || !strings.Contains(out, "The driver's calls take ") || strings.Contains(out, " 0.0 us") {
+		t.Error(out)
+	}
 	// Where requests wait, the monitor leaves the plan for latency.
 	latency := filepath.Join(t.TempDir(), "latency.json")
 	fast, err := os.ReadFile(plan)

@@ -27,7 +27,7 @@ type peer struct {
 
 func (l peer) post(o *Op, q *Post, s int) {
 	for _, r := range o.Bytes {
-		l.x.within(q.Slot, o.GPU, s, r, q.Slot, o.From, r.From)
+		l.x.process.Do("%s", l.x.within(q.Slot, o.GPU, s, r, q.Slot, o.From, r.From))
 	}
 	if l.slow != nil {
 		l.slow.post(l.x, o.size(), s)

@@ -6,6 +6,7 @@
 //
 //	NewProgram   which bytes move, and which steps and transfers wait for which (program.go, compile.go; these compute only)
 //	site         the GPUs of one machine, driven by one process (site.go), here or elsewhere (remote.go, server.go, tls.go)
+//	graphs       what a GPU does between transfers, as graphs of the driver (graph.go); Post runs a segment (post.go)
 //	link         carries bytes between two GPUs: by a copy, or over the network (link.go), at a speed that is chosen (slow.go)
 //	Run          requests on sites (run.go), by one plan or two (switch.go, history.go)
 //	Data         what buffers contain, and requests bring (data.go)

@@ -55,6 +55,11 @@ func (r *remote) Post(q Post) (out Ended, err error) {
 	return out, err
 }
 
+func (r *remote) Spent() (out time.Duration, err error) {
+	err = r.call("Spent", true, &out)
+	return out, err
+}
+
 func (r *remote) Read(g, slot int, all []analyze.Range) (out []byte, err error) {
 	err = r.call("Read", Place{g, slot, all}, &out)
 	return out, err

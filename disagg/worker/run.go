@@ -29,6 +29,7 @@ type Options struct {
 	Split    int           // the plan's two GPUs are parts of one device, the first with so many multiprocessors; 0 for whole devices
 	Slow     plan.Link     // the least that a transfer within a machine takes; 0 for as long as it takes
 	Flat     bool          // all requests have the same priority
+	Graphs   bool          // what a GPU does between transfers is a graph of the driver, launched at once
 	// Arrivals is when each request comes, after the start of the run; nil: all are there from the beginning.
 	Arrivals []time.Duration
 	// Monitor switches between two placements, at the ends of iterations: the first is for latency, one request at a time.
@@ -73,6 +74,7 @@ type worker interface {
 	Define(code *Code) error
 	Post(q Post) (Ended, error)
 	Read(g, slot int, all []analyze.Range) ([]byte, error)
+	Spent() (time.Duration, error)
 	Close()
 }
 
@@ -80,6 +82,8 @@ type worker interface {
 type Result struct {
 	Requests []Request
 	Switches int // between the placements, by the monitor
+	// Driver is the CPU time of the driver's calls for the requests: what it costs to launch.
+	Driver time.Duration
 }
 
 // Run runs requests. Without a monitor, the plan of request r is placement
@@ -102,11 +106,31 @@ func Run(ctx context.Context, p *Program, placements [][]int, o Options) (*Resul
 	if err := x.open(ctx, addresses, host, flags); err != nil {
 		return nil, err
 	}
+	before, err := x.spent()
+	if err != nil {
+		return nil, err
+	}
 	all, err := x.run(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &Result{all, x.gate.count()}, nil
+	after, err := x.spent()
+	if err != nil {
+		return nil, err
+	}
+	return &Result{all, x.gate.count(), after - before}, nil
+}
+
+// spent is the CPU time of the driver's calls at all sites.
+func (x *runner) spent() (sum time.Duration, err error) {
+	for _, w := range x.all {
+		t, err := w.Spent()
+		if err != nil {
+			return 0, err
+		}
+		sum += t
+	}
+	return sum, nil
 }
 
 // locate makes a site of each machine. This one is the address "".
@@ -124,7 +148,7 @@ func (x *runner) locate() (addresses []string) {
 
 // open opens the sites, connects them, and writes what memory contains at first.
 func (x *runner) open(ctx context.Context, addresses []string, host int64, flags int) error {
-	s := Setup{Session: rand.Text(), Sites: x.sites, Regions: x.p.Regions, Need: x.p.Need, Initial: x.p.initial(), Modules: x.o.Modules, Slots: x.o.InFlight, Deadline: x.o.Deadline, Split: x.o.Split, Slow: x.o.Slow, Host: host, Flags: flags}
+	s := Setup{Session: rand.Text(), Sites: x.sites, Regions: x.p.Regions, Need: x.p.Need, Initial: x.p.initial(), Modules: x.o.Modules, Slots: x.o.InFlight, Deadline: x.o.Deadline, Split: x.o.Split, Slow: x.o.Slow, Graphs: x.o.Graphs, Host: host, Flags: flags}
 	for _, w := range x.o.GPUs {
 		s.Devices = append(s.Devices, w.Device)
 	}

@@ -210,8 +210,7 @@ func TestPipeline(t *testing.T) {
 	for _, line := range r.logged(t, "peer") {
 		copies[line]++
 	}
-	// Of each request and iteration, append to attend and down to add; and inside a GPU append itself, and y at first.
-	if copies["0 1 4096"] != 2*3*6 || copies["0 0 4096"] != 3*6 || copies["1 1 12288"] != 6 || len(copies) != 3 {
+	if copies["0 1 4096"] != 2*3*6 || len(copies) != 1 { // of each request and iteration, append to attend and down to add
 		t.Errorf("copies %v", copies)
 	}
 	if n := len(r.logged(t, "kernel")); n != 4*3*6 {
@@ -411,7 +410,7 @@ func TestMonitor(t *testing.T) {
 		if network {
 			servers = append(servers, apart(t, r, nil))
 		}
-		r.o.Requests = 8
+		r.o.Requests, r.o.Graphs = 8, !network
 		r.o.Monitor = &monitor.Config{Window: 1e6, Beta: 1}
 		for i := range r.o.Requests {
 			r.o.Arrivals = append(r.o.Arrivals, time.Duration(i/4*100)*time.Millisecond)

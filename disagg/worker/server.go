@@ -278,3 +278,13 @@ func (c *Control) Read(a Place, out *[]byte) error {
 	*out, err = x.Read(a.GPU, a.Slot, a.Ranges)
 	return err
 }
+
+// Spent returns the CPU time of the driver's calls.
+func (c *Control) Spent(_ bool, out *time.Duration) error {
+	x, err := c.opened()
+	if err != nil {
+		return err
+	}
+	*out, err = x.Spent()
+	return err
+}

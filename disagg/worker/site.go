@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -31,6 +30,7 @@ type Setup struct {
 	Deadline time.Duration
 	Split    int       // the two GPUs are parts of a device, the first with so many multiprocessors; 0 is whole devices
 	Slow     plan.Link // the least that a transfer within a site takes; 0 is as long as it takes
+	Graphs   bool      // steps of a GPU between transfers are one launch
 }
 
 // check reports what of a setup cannot be.
@@ -78,8 +78,11 @@ type site struct {
 
 	mu      sync.Mutex // guards links and what follows, and keeps the commands of a segment together
 	codes   []*Code
+	cut     []map[int][]int // of each code, its graphs
 	streams map[placed]int
 	events  map[recorded]int
+	graphs  map[captured]int
+	same    map[string]int // graphs by their commands
 }
 
 // placed is a stream of a slot; level is its priority, 0 is the most urgent one.
@@ -93,7 +96,7 @@ type recorded struct{ slot, op, gpu int }
 // openSite starts the driver's process, loads the modules and allocates the memory; the context limits that.
 func openSite(ctx context.Context, o driver.Options, s Setup) (x *site, err error) {
 	o.Host = chunk + s.Slots*int(s.Host+int64(s.Flags)*hostAlign)
-	x = &site{Setup: s, links: map[stream]link{}, streams: map[placed]int{}, events: map[recorded]int{}}
+	x = &site{Setup: s, links: map[stream]link{}, streams: map[placed]int{}, events: map[recorded]int{}, graphs: map[captured]int{}, same: map[string]int{}}
 	x.ctx, x.fail = context.WithCancelCause(context.Background())
 	if x.process, err = driver.Start(ctx, o); err != nil {
 		return nil, err
@@ -318,6 +321,11 @@ func (x *site) Define(code *Code) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.codes = append(x.codes, code)
+	var cut map[int][]int
+	if x.Graphs {
+		cut = code.graphs()
+	}
+	x.cut = append(x.cut, cut)
 	return nil
 }
 
@@ -350,108 +358,6 @@ func (x *site) hostBytes(o *Op) int64 {
 	return 0
 }
 
-// Post is a segment of a request that is to run.
-type Post struct {
-	Code, Slot, Level int
-	Once              *Code          // its code, instead of one that was defined
-	Count             uint32         // how many segments the slot has run, with this one
-	Inputs            map[int][]byte // by step, what copies from the host bring
-}
-
-// Ended is what a site says when a segment has ended there.
-type Ended struct {
-	Outputs map[int][]byte // by step, what copies to the host brought
-}
-
-// Post runs a segment, and returns when it has ended at this site. Several may run at once, each in a slot of its own.
-func (x *site) Post(q Post) (Ended, error) {
-	code := q.Once
-	if code != nil {
-		if err := x.checkCode(code); err != nil {
-			return Ended{}, err
-		}
-	}
-	x.mu.Lock()
-	if code == nil && q.Code >= 0 && q.Code < len(x.codes) {
-		code = x.codes[q.Code]
-	}
-	if len(x.links) == 0 || code == nil || q.Slot < 0 || q.Slot >= x.Slots || q.Level < 0 {
-		x.mu.Unlock()
-		return Ended{}, fmt.Errorf("expected a segment of this run; found number %d in slot %d", q.Code, q.Slot)
-	}
-	used := map[stream]bool{}
-	for i := range code.Ops {
-		o := &code.Ops[i]
-		if o.site(x.Sites) != x.Me {
-			continue
-		}
-		s := x.streamOf(placed{o.stream(), q.Slot, q.Level})
-		for _, k := range o.Waits {
-			x.process.Do("wait %d %d", s, x.eventOf(q.Slot, k, x.own(code.Ops[k].stream())))
-		}
-		x.submit(o, &q, s)
-		if o.Recorded {
-			x.process.Do("record %d %d", x.eventOf(q.Slot, i, x.own(o.stream())), s)
-		}
-		used[o.stream()] = true
-	}
-	done := make(chan struct{}, len(used))
-	for at := range used {
-		x.process.Notify(x.streamOf(placed{at, q.Slot, q.Level}), func() { done <- struct{}{} })
-	}
-	x.mu.Unlock()
-	x.process.Flush()
-	for range used {
-		select {
-		case <-done:
-		case <-x.ctx.Done():
-			return Ended{}, context.Cause(x.ctx)
-		}
-	}
-	return Ended{Outputs: x.outputs(code, q.Slot)}, nil
-}
-
-// submit submits an operation to its stream.
-func (x *site) submit(o *Op, q *Post, s int) {
-	switch o.Kind {
-	case Initialize:
-		for _, r := range o.Bytes {
-			x.within(q.Slot, o.GPU, s, r, x.Slots, o.GPU, r.From)
-		}
-	case Execute:
-		x.execute(o, q, s)
-	default:
-		x.links[o.stream()].post(o, q, s)
-	}
-}
-
-// within copies a range of the trace's addresses to a GPU's memory for a slot, from another slot or GPU.
-func (x *site) within(slot, to, s int, r analyze.Range, fromSlot, from int, source uint64) {
-	x.process.Do("peer %d %d %d %d %d %d", s, x.gpus[to].Number, x.address(to, slot, r.From), x.gpus[from].Number, x.address(from, fromSlot, source), r.To-r.From)
-}
-
-func (x *site) execute(o *Op, q *Post, s int) {
-	step, p := &x.Steps[o.Step], x.process
-	host := x.host(q.Slot) + o.Host
-	switch n := step.To.To - step.To.From; {
-	case step.Kernel != "":
-		args := append([]byte(nil), step.Args...)
-		for _, at := range step.Pointers {
-			binary.LittleEndian.PutUint64(args[at:], x.address(o.GPU, q.Slot, pointer(args, at)))
-		}
-		p.Launch(x.kernels[o.GPU][step.Kernel], s, step.Grid, step.Block, step.Shared, args)
-	case step.Fill:
-		p.Do("fill %d %d 0 %d", s, x.address(o.GPU, q.Slot, step.To.From), n)
-	case step.FromHost():
-		copy(p.Host[host:host+int64(n)], q.Inputs[o.Step])
-		p.Do("put %d %d %d %d", s, x.address(o.GPU, q.Slot, step.To.From), host, n)
-	case step.ToHost():
-		p.Do("get %d %d %d %d", s, host, x.address(o.GPU, q.Slot, step.From.From), step.From.To-step.From.From)
-	default:
-		x.within(q.Slot, o.GPU, s, step.To, q.Slot, o.GPU, step.From.From)
-	}
-}
-
 // host is where the host's memory of a slot starts, after its flags.
 func (x *site) host(slot int) int64 {
 	return chunk + int64(slot)*(x.Host+int64(x.Flags)*hostAlign) + int64(x.Flags)*hostAlign
@@ -462,19 +368,10 @@ func (x *site) flag(slot, flag int) int64 {
 	return chunk + int64(slot)*(x.Host+int64(x.Flags)*hostAlign) + int64(flag)*hostAlign
 }
 
-func (x *site) outputs(code *Code, slot int) map[int][]byte {
-	all := map[int][]byte{}
-	for i := range code.Ops {
-		o := &code.Ops[i]
-		if step := &x.Steps[o.Step]; o.Kind == Execute && o.site(x.Sites) == x.Me && step.ToHost() {
-			at := x.host(slot) + o.Host
-			all[o.Step] = append([]byte(nil), x.process.Host[at:at+int64(step.From.To-step.From.From)]...)
-		}
-	}
-	return all
-}
-
 var errClosed = errors.New("the run has ended")
+
+// Spent is the CPU time of the driver's calls until now, of those that carry out commands.
+func (x *site) Spent() (time.Duration, error) { return x.process.Spent() }
 
 // Close ends the driver's process, and all that waits for it.
 func (x *site) Close() {
