@@ -26,8 +26,8 @@ const (
 	window   = 1 << 20        // all of them are within so many bytes
 )
 
-// TestCheckKernels runs the experiments B1, B3, B4, B5 and B7 of the study on which docs/adr/0031 and 0058 rest. B2 takes
-// modules that Triton compiles on the machine, and B6 a worker that splits captured graphs: neither is there.
+// TestCheckKernels runs the experiments B1 and B3 to B7 of the study on which docs/adr/0031, 0058 and 0061 rest. B2 takes
+// modules that Triton compiles on the machine: it is not there.
 func TestCheckKernels(t *testing.T) {
 	dir := os.Getenv("MUSTER_GPU_CHECK")
 	var n *gputest.Node
@@ -47,6 +47,7 @@ func TestCheckKernels(t *testing.T) {
 	footprints(r, l)
 	slowdown(r, l, s)
 	calibration(r, l, s)
+	partition(r, l, o, s)
 	l.p.Close()
 	if dir != "" || !testing.Short() { // it takes a driver's start for each run
 		pipelines(r, o, s)
@@ -55,6 +56,9 @@ func TestCheckKernels(t *testing.T) {
 	for _, w := range r.Rows {
 		if w.Name == "B1" && w.Verdict != "met" {
 			t.Error("kernels that record what they access record something else, or compute something else")
+		}
+		if w.Name == "B6" && w.Criterion == "all" && w.Verdict != "met" {
+			t.Error("graphs write other bytes than single launches")
 		}
 	}
 }
@@ -65,12 +69,13 @@ type sizes struct {
 	times, requests        int
 	split                  int // multiprocessors of the first part
 	layers                 int
+	deep, steps            int       // of a step of short kernels: its layers; and how often it runs
 	speeds                 []float64 // of links, Gbps
 }
 
 var (
-	small = sizes{matrix: 16, vector: 512, cached: 256, times: 1, requests: 3, split: 10, layers: 1, speeds: []float64{25, 200}}
-	large = sizes{matrix: 1024, vector: 16 << 20, cached: 1 << 20, times: 50, requests: 400, split: 88, layers: 8, speeds: []float64{25, 50, 100, 200, 400, 800}}
+	small = sizes{matrix: 16, vector: 512, cached: 256, times: 1, requests: 3, split: 10, layers: 1, deep: 2, steps: 4, speeds: []float64{25, 200}}
+	large = sizes{matrix: 1024, vector: 16 << 20, cached: 1 << 20, times: 50, requests: 400, split: 88, layers: 8, deep: 16, steps: 4000, speeds: []float64{25, 50, 100, 200, 400, 800}}
 )
 
 // footprints is B1: kernels compute on the GPU what they compute on the interpreter and, instrumented, record the

@@ -136,19 +136,30 @@ func (p *pair) replay() *analyze.Replay {
 	return replay
 }
 
-// stage runs requests, and returns the time for each; the filling of the pipeline is in it.
-func (p *pair) stage(placements [][]int, gbps float64, inFlight int, flat bool) time.Duration {
+// run runs requests by options that change those of all experiments.
+func (p *pair) run(placements [][]int, change func(*worker.Options)) (*worker.Result, error) {
 	p.r.t.Helper()
 	replay := p.replay()
 	program, err := worker.NewProgram(replay, 2)
 	must(p, err)
 	data := &worker.Data{Replay: replay, Seed: 1}
-	input, err := data.Input(0, 0) // of all requests: to make one takes longer than to run it
-	must(p, err)
-	ran, err := worker.Run(p.r.t.Context(), program, placements, worker.Options{
-		GPUs: []worker.Where{{}, {}}, Requests: p.s.requests, InFlight: inFlight, Deadline: 2 * time.Minute, Modules: []string{p.modules[0].Source, p.modules[1].Source},
-		Split: p.s.split, Slow: link(gbps), Flat: flat, Server: &worker.Server{Driver: p.o, Dial: worker.Dialer(nil)},
-		Content: func(region int) ([]byte, error) { return data.Content(program.Regions[region]) }, Input: func(int, int) ([]byte, error) { return input, nil },
+	o := worker.Options{
+		GPUs: []worker.Where{{}, {}}, Requests: p.s.requests, InFlight: 1, Deadline: 2 * time.Minute, Modules: []string{p.modules[0].Source, p.modules[1].Source},
+		Split: p.s.split, Server: &worker.Server{Driver: p.o, Dial: worker.Dialer(nil)},
+		Content: func(region int) ([]byte, error) { return data.Content(program.Regions[region]) }, Input: data.Input,
+	}
+	change(&o)
+	return worker.Run(p.r.t.Context(), program, placements, o)
+}
+
+// stage runs requests, and returns the time for each; the filling of the pipeline is in it.
+func (p *pair) stage(placements [][]int, gbps float64, inFlight int, flat bool) time.Duration {
+	p.r.t.Helper()
+	ran, err := p.run(placements, func(o *worker.Options) {
+		input, err := o.Input(0, 0) // of all requests: to make one takes longer than to run it
+		must(p, err)
+		o.InFlight, o.Slow, o.Flat = inFlight, link(gbps), flat
+		o.Input = func(int, int) ([]byte, error) { return input, nil }
 	})
 	must(p, err)
 	last := time.Duration(0)
