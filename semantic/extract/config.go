@@ -241,9 +241,14 @@ func (x *extraction) said() []string {
 	return all
 }
 
-// folder reads the configurations of a folder that the command names, first those that have a section for what it says, and returns whether there are any.
+// folder reads the configurations of a folder that the command names, first those that have a section for what it says, and returns whether there are any. It
+// reads a folder once.
 func (x *extraction) folder(dir string, r rank) bool {
+	if some, known := x.folders[dir]; known {
+		return some
+	}
 	var first, rest []string
+	said := x.said()
 	for _, f := range x.tree.files {
 		if path.Dir(f) != dir || !slices.Contains(stems[:4], path.Ext(f)) || noConfig.MatchString(path.Base(f)) {
 			continue
@@ -252,16 +257,17 @@ func (x *extraction) folder(dir string, r rank) bool {
 		if n == nil || n.fields == nil {
 			continue
 		}
-		if slices.ContainsFunc(x.said(), func(w string) bool { return n.fields[w] != nil && n.fields[w].fields != nil }) {
+		if slices.ContainsFunc(said, func(w string) bool { return n.fields[w] != nil && n.fields[w].fields != nil }) {
 			first = append(first, f)
 		} else {
 			rest = append(rest, f)
 		}
 	}
+	x.folders[dir] = len(first)+len(rest) > 0
 	for _, f := range append(first, rest...)[:min(len(first)+len(rest), 10)] {
 		x.load(f, r)
 	}
-	return len(first)+len(rest) > 0
+	return x.folders[dir]
 }
 
 // load reads a configuration, with the configurations on which it is based, and notes its settings.

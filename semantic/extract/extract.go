@@ -58,6 +58,7 @@ type extraction struct {
 	calls    []call
 	words    map[string]mention // libraries, tools and calls that are used
 	parsed   map[string]bool    // files that are read
+	folders  map[string]bool    // of configurations that are read, and whether they have any
 	launch   launch
 	programs map[string]string // that the folder installs, and their modules; nil: not read yet
 	datasets map[string]bool   // options whose help says that they name a dataset

@@ -39,6 +39,7 @@ func TestHostile(t *testing.T) {
 		"scripts without end":    {"run.sh": "python train.py --batch-size 4\n" + strings.Repeat("bash run.sh\n", 1000)},
 		"words without end":      {"run.sh": "a=\"" + strings.Repeat("x ", 32_000) + "\"\npython train.py --batch-size 4 " + strings.Repeat("$a ", 20_000)},
 		"options without end":    {"run.sh": "python train.py --batch-size 4 --x a.b=1" + strings.Repeat(" --config e --b.c=1 --y n=1,m=2 --lr_config x/y", 20_000), "e.yaml": "b: {c: 2}\n"},
+		"a folder without end":   folderWithoutEnd(),
 		"stages without end":     {"dvc.yaml": "stages:\n" + strings.Repeat("- cmd: python {x} train.py {y}\n  parameters: {x: {default: '{y}'}}\n", 5000), "MLproject": laughs + "command: \"*k {a} train\"\n"},
 		"bases in a circle":      {"c.yaml": "base: [" + strings.Repeat("d.yaml, ", 100) + "]", "d.yaml": "base: [" + strings.Repeat("c.yaml, ", 100) + "]"},
 		"bases in Python":        {"run.sh": "python train.py --config a.py --batch-size 4", "a.py": "_base_ = [" + strings.Repeat("'b.py', ", 100) + "]\n", "b.py": "_base_ = [" + strings.Repeat("'a.py', ", 100) + "]\n"},
@@ -63,6 +64,15 @@ func TestHostile(t *testing.T) {
 	}
 }
 
+// folderWithoutEnd is a command that names a folder of configurations again and again.
+func folderWithoutEnd() map[string]string {
+	files := map[string]string{"run.sh": "python train.py --batch-size 4" + strings.Repeat(" --config conf", 480)}
+	for i := range 20 {
+		files[fmt.Sprintf("conf/c%d.yaml", i)] = strings.Repeat("a: 1\n", 10_000)
+	}
+	return files
+}
+
 func deepYAML() string {
 	var b strings.Builder
 	for i := range 500 {
@@ -73,7 +83,11 @@ func deepYAML() string {
 
 func write(t *testing.T, dir, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+	path := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
