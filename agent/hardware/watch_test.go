@@ -384,12 +384,12 @@ func TestClearMissing(t *testing.T) {
 	}
 }
 
-// What a program writes to the log is no fact, nor is what is damaged.
+// What a program writes to the log is no fact, nor is what the kernel cites of one, nor what is damaged.
 func TestForeignRecords(t *testing.T) {
 	m := newMachine(t)
 	m.library.Set(t, "gpu")
 	xid := "NVRM: Xid (PCI:0000:10:00): 79, GPU has fallen off the bus."
-	m.write("kmsg", "12,1,5,-;"+xid+"\n4,x,5,-;"+xid+"\n4,2;"+xid+"\n"+xid+"\n4,3,5,-;Xid (PCI:0000:10:00): 79\n4,4,5,-;"+xid)
+	m.write("kmsg", "12,1,5,-;"+xid+"\n4,x,5,-;"+xid+"\n4,2;"+xid+"\n"+xid+"\n4,3,5,-;Xid (PCI:0000:10:00): 79\n4,4,5,-;overlayfs: unrecognized mount option \""+xid+"\" or missing value\n4,5,5,-;"+xid)
 	w := m.open()
 	if h := w.Read(t.Context()); len(h.Xids) != 0 {
 		t.Errorf("found %v", h.Xids)

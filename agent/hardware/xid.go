@@ -23,9 +23,10 @@ var (
 // certain is how sure of a fault a diagnosis must be that is to be confirmed by a test.
 const certain = 0.9
 
-// xidOf reads a line of the kernel log, nil if it is no error of a GPU or an NVSwitch.
+// xidOf reads a line of the kernel log, nil if it is no error of a GPU or an NVSwitch. The driver's name begins it: elsewhere in a line may be what
+// a user wrote, such as the options of a mount.
 func xidOf(text string) *agentpb.Xid {
-	if !strings.Contains(text, "NVRM:") && !strings.Contains(text, "nvidia-nvswitch") {
+	if !strings.HasPrefix(text, "NVRM:") && !strings.HasPrefix(text, "nvidia-nvswitch") {
 		return nil
 	}
 	v, err := diagnose.Log(strings.NewReader(text))
