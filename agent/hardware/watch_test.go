@@ -193,6 +193,7 @@ func TestFaults(t *testing.T) {
 		"link down":        {[]string{"gpu links=sd", "gpu"}, "GPU-00000000@0 NVLinkDown"},
 		"missing":          {[]string{"gpu uuid=GPU-00000001 pci=00000000:11:00.0"}, "GPU-00000000@-1 GPUMissing"},
 		"another instead":  {[]string{"gpu links=ss", "gpu uuid=GPU-new"}, "GPU-00000001@-1 GPUMissing"},
+		"numbers unknown":  {[]string{"gpu links=ss used=18446744073709551615 uncorrected=18446744073709551615 celsius=4294967295", "gpu failed=1"}, "GPU-00000001@1 RowRemapFailed"},
 		"lost and missing": {[]string{"gpu code=15"}, "GPU-00000000@0 GPULost, GPU-00000001@-1 GPUMissing"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,6 +13,7 @@
 // the error that NVML returned.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +71,12 @@ static void text(const char *s) {
 			putchar(c);
 	}
 	putchar('"');
+}
+
+// number prints a number unless it is too large for one: a driver that does not know it may set all bits.
+static void number(const char *key, unsigned long long n, unsigned long long most) {
+	if (n <= most)
+		printf(",\"%s\":%llu", key, n);
 }
 
 static void error(int code) {
@@ -130,19 +137,19 @@ static int state(nvml_device d) {
 	unsigned long long n;
 	int r = nvml.memory(d, &m);
 	if (r == OK)
-		printf(",\"memory\":%llu,\"memory_used\":%llu", m.total, m.used);
+		number("memory", m.total, LLONG_MAX), number("memory_used", m.used, LLONG_MAX);
 	else if (r == IS_LOST || r == RESET_REQUIRED || r == UNKNOWN)
 		return r;
 	if (nvml.utilization(d, &u) == OK)
-		printf(",\"busy\":%u,\"memory_busy\":%u", u.gpu, u.memory);
+		number("busy", u.gpu, INT_MAX), number("memory_busy", u.memory, INT_MAX);
 	if (nvml.temperature(d, 0, &a) == OK)
-		printf(",\"celsius\":%u", a);
+		number("celsius", a, INT_MAX);
 	if (nvml.power(d, &a) == OK)
-		printf(",\"milliwatts\":%u", a);
+		number("milliwatts", a, INT_MAX);
 	if (nvml.ecc(d, CORRECTED, VOLATILE, &n) == OK)
-		printf(",\"corrected\":%llu", n);
+		number("corrected", n, LLONG_MAX);
 	if (nvml.ecc(d, UNCORRECTED, VOLATILE, &n) == OK)
-		printf(",\"uncorrected\":%llu", n);
+		number("uncorrected", n, LLONG_MAX);
 	if (nvml.rows(d, &a, &b, &pending, &failed) == OK)
 		printf(",\"rows_pending\":%s,\"rows_failed\":%s", pending ? "true" : "false", failed ? "true" : "false");
 	if (nvml.mig(d, &a, &b) == OK)
