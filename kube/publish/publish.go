@@ -160,7 +160,8 @@ func (p *Publisher) writeCondition(ctx context.Context, h *agentpb.Hardware) err
 	if c.Status != was.Status {
 		c.LastTransitionTime = now
 	}
-	if c.Status == was.Status && c.Reason == was.Reason && c.Message == was.Message && now.Sub(was.LastHeartbeatTime.Time) < heartbeat {
+	age := now.Sub(was.LastHeartbeatTime.Time) // negative if the clock was set back
+	if c.Status == was.Status && c.Reason == was.Reason && c.Message == was.Message && age >= 0 && age < heartbeat {
 		p.condition = *was
 		return nil
 	}

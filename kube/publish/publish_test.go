@@ -148,6 +148,8 @@ func TestCondition(t *testing.T) {
 	publish(w.p, other, time.Second, 1, time.Second) // another reason of the same status
 	publish(w.publisher(), other, time.Second, 0, 2*time.Second)
 	publish(w.publisher(), healthy, time.Second, 1, 0)
+	publish(w.publisher(), healthy, -time.Hour, 1, -time.Hour) // the clock is set back
+	publish(w.publisher(), healthy, time.Minute, 0, time.Minute-time.Hour)
 	if n := w.node(); len(n.Status.Conditions) != 2 {
 		t.Errorf("the node has the conditions %v", n.Status.Conditions)
 	}
