@@ -347,6 +347,21 @@ func TestFailures(t *testing.T) {
 			t.Errorf("error %v", x.err)
 		}
 	})
+	t.Run("kernel on a part of a GPU", func(t *testing.T) {
+		x := run(func(r *rig) {
+			r.o.Split, r.o.Graphs, r.o.Deadline = 10, true, 20*time.Second
+			r.o.GPUs = []Where{{}, {}}
+			for i := range r.replay.Steps {
+				if s := &r.replay.Steps[i]; s.Name == "up" && s.Iteration == 1 { // in a graph
+					binary.LittleEndian.PutUint32(s.Args[24:], 1<<20)
+				}
+			}
+		}, nil)
+		var failed *driver.Error
+		if !errors.As(x.err, &failed) || failed.Name != "CUDA_ERROR_LAUNCH_FAILED" {
+			t.Errorf("error %v", x.err)
+		}
+	})
 	t.Run("memory", func(t *testing.T) {
 		x := run(func(r *rig) { r.o.InFlight = 200 }, nil)
 		var failed *driver.Error

@@ -224,6 +224,8 @@ static void leave_call(int *call) {
 struct CUctx_st {
 	CUdevice device;
 	uint64_t bytes; // that the context takes
+	int green;      // it is a part of a device
+	void *holder;   // of a green one, the thread to which it is current
 };
 static void serve_checkpoints(void);
 static struct CUctx_st contexts[max_devices];
@@ -255,7 +257,20 @@ MUSTER_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) {
 	return r;
 }
 MUSTER_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice d) { return d < 0 || d >= device_count ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS; }
-MUSTER_EXPORT CUresult cuCtxSetCurrent(CUcontext c) { return current = c, CUDA_SUCCESS; }
+// A green context is current to one thread at a time.
+MUSTER_EXPORT CUresult cuCtxSetCurrent(CUcontext c) {
+	static pthread_mutex_t holders = PTHREAD_MUTEX_INITIALIZER;
+	pthread_mutex_lock(&holders);
+	int taken = c && c->green && c->holder && c->holder != &current;
+	if (!taken && current && current->green)
+		current->holder = NULL;
+	if (!taken && c && c->green)
+		c->holder = &current;
+	if (!taken)
+		current = c;
+	pthread_mutex_unlock(&holders);
+	return taken ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+}
 MUSTER_EXPORT CUresult cuCtxGetCurrent(CUcontext *c) { return *c = current, CUDA_SUCCESS; }
 MUSTER_EXPORT CUresult cuCtxGetDevice(CUdevice *d) { return current ? (*d = current->device, CUDA_SUCCESS) : CUDA_ERROR_INVALID_CONTEXT; }
 MUSTER_EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {

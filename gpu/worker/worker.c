@@ -141,8 +141,9 @@ static void fail(const char *call, CUresult code, const char *text) {
 struct gpu {
 	CUdevice device;
 	CUcontext context;
-	void *part;     // its green context, if it is a part of a device
-	CUstream first; // for questions about errors
+	CUcontext primary; // of its device
+	void *part;        // its green context, if it is a part of a device
+	CUstream first;    // of the GPU, for questions about errors
 	CUdeviceptr host;
 };
 struct stream {
@@ -221,13 +222,14 @@ static void make_stream(CUstream *s, size_t g, int priority) { // it does not wa
 // --- commands
 
 // part makes a GPU of a part of a device.
-static void part(CUdevice device, union resource *r) {
+static void part(CUdevice device, CUcontext primary, union resource *r) {
 	void *description = NULL;
 	int least = 0, greatest = 0;
 	if (gpu_count == most_gpus)
 		bad("too many GPUs");
 	struct gpu *g = &gpus[gpu_count];
 	g->device = device;
+	g->primary = primary;
 	MUST(cuDevResourceGenerateDesc, &description, r, 1);
 	MUST(cuGreenCtxCreate, &g->part, description, device, 1);
 	MUST(cuCtxFromGreenCtx, &g->context, g->part);
@@ -253,8 +255,8 @@ static void split(int number, unsigned count) {
 	MUST(cuDevSmResourceSplitByCount, &first, &groups, &all, &second, 0, count);
 	if (groups != 1 || !second.multiprocessors)
 		fail("cuDevSmResourceSplitByCount", CUDA_ERROR_INVALID_VALUE, "nothing is left for the second part");
-	part(device, &first);
-	part(device, &second);
+	part(device, primary, &first);
+	part(device, primary, &second);
 	MUST(cuCtxGetStreamPriorityRange, &least, &greatest);
 	MUST(cuDeviceGetName, name, sizeof name, device);
 	say("split %d %d %u %u %s\n", least, greatest, first.multiprocessors, second.multiprocessors, name);
@@ -268,6 +270,7 @@ static void make_gpu(int device) {
 	struct gpu *g = &gpus[gpu_count];
 	MUST(cuDeviceGet, &g->device, device);
 	MUST(cuDevicePrimaryCtxRetain, &g->context, g->device);
+	g->primary = g->context;
 	gpu_count++;
 	use(gpu_count - 1, "gpu");
 	MUST(cuCtxGetStreamPriorityRange, &least, &greatest);
@@ -495,7 +498,8 @@ static int abandoned(void) {
 	return same && poll(&in, 1, 0) == 1 && in.revents & POLLHUP;
 }
 
-// look finds out whether a kernel has failed: then no stream gets to its notify.
+// look finds out whether a kernel has failed: then no stream gets to its notify. A green context may be current to one thread
+// only, so this one has the primary context; a stream may be asked from any.
 static void *look(void *none) {
 	(void)none;
 	for (;;) {
@@ -504,7 +508,7 @@ static void *look(void *none) {
 			_exit(1);
 		for (size_t g = 0; g < __atomic_load_n(&gpu_count, __ATOMIC_ACQUIRE); g++) {
 			CUstream s = gpus[g].first;
-			if (!s || cuCtxSetCurrent(gpus[g].context))
+			if (!s || cuCtxSetCurrent(gpus[g].primary))
 				continue;
 			CUresult r = cuStreamQuery(s);
 			if (r && r != CUDA_ERROR_NOT_READY)
