@@ -59,7 +59,8 @@ func (k *kernelLog) read(each func(record)) error {
 			k.rest = k.rest[end+1:]
 		}
 		if len(k.rest) > mostRecord {
-			k.rest = nil // this is no kernel log
+			k.close()
+			return fmt.Errorf("%s: it is no kernel log: a line has more than %d bytes", k.path, mostRecord)
 		}
 	}
 }

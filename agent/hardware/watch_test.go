@@ -421,6 +421,11 @@ func TestNoKernelLog(t *testing.T) {
 	if n := strings.Count(m.log.String(), "\n"); n != 1 {
 		t.Errorf("the log has %d lines, expected one:\n%s", n, &m.log)
 	}
+	m.o.KernelLog = "/dev/zero" // it has no end
+	if h := m.open().Read(t.Context()); !strings.Contains(h.LogUnread, "/dev/zero: it is no kernel log") || len(h.Gpus) != 1 {
+		t.Fatalf("found %v", h)
+	}
+	m.o.KernelLog = text
 	m.write("kmsg", "")
 	m.says("NVRM: Xid (PCI:0000:10:00): 79, GPU has fallen off the bus.")
 	if h := w.Read(t.Context()); h.LogUnread != "" || len(h.Xids) != 1 {
