@@ -47,7 +47,7 @@ func (v *victim) precedes(l *lead) bool {
 
 // ahead is what a search has not looked at, and what it has looked at that may cost more than some of that.
 //
-// Invariant: victims of the search are the cheapest ones of all, in order, and cost less than what is ahead. Until the search is
+// Invariant: victims of the search are the cheapest ones of all on the nodes on which it looks, in order, and cost less than what is ahead. Until the search is
 // complete, nothing but it uses planner.trial, and no unit of the entitlement changes.
 type ahead struct {
 	by    preemptor
@@ -207,11 +207,11 @@ func (pl *planner) cheapestFirst(c preemptor) bool {
 const manyLooked = 64
 
 // narrow begins a search again on those nodes alone on which the pod would find GPUs if all left that may: of 3,000 pods on one GPU each, nearly all are
-// alone on their nodes, and cost less than one on four. It reports whether it did.
-func (pl *planner) narrow(s *search, u *place.Unit) bool {
+// alone on their nodes, and cost less than one on four.
+func (pl *planner) narrow(s *search, u *place.Unit) {
 	a, size := &s.ahead, u.Tasks[0].GPUs
 	if a.near != nil || !s.more() || len(s.victims) < pl.manyLooked || size < 2 || pl.standbys.ever {
-		return false
+		return
 	}
 
 	// 1. Where those are that may leave, and what they hold there.
@@ -241,7 +241,6 @@ func (pl *planner) narrow(s *search, u *place.Unit) bool {
 		}
 	}
 	pl.lookAhead(s, a.by, near)
-	return true
 }
 
 // widen begins a search again on all nodes if it leaves out some.
