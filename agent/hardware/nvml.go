@@ -82,6 +82,7 @@ func address(s string) string {
 // Why the driver was not asked, or did not answer.
 var (
 	errNoProgram = errors.New("no program")
+	errProgram   = errors.New("muster-gpu-nvml") // it failed by itself, such as for a library that its image lacks
 	errNoLibrary = errors.New("no library")
 	errHangs     = errors.New("the driver does not answer")
 )
@@ -142,7 +143,7 @@ func (p *program) read(ctx context.Context) (reading, error) {
 	case err := <-ended:
 		if err != nil {
 			first, _, _ := strings.Cut(problem.String(), "\n")
-			return r, fmt.Errorf("muster-gpu-nvml: %w %s", err, first)
+			return r, fmt.Errorf("%w: %v %s", errProgram, err, first)
 		}
 	case <-ctx.Done():
 		c.Process.Kill()
@@ -157,7 +158,7 @@ func (p *program) read(ctx context.Context) (reading, error) {
 		return r, fmt.Errorf("%w: NVML did not within %v", errHangs, p.timeout)
 	}
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
-		return r, fmt.Errorf("muster-gpu-nvml: %w", err)
+		return r, fmt.Errorf("%w: %v", errProgram, err)
 	}
 	if r.Missing != "" {
 		return r, fmt.Errorf("%w: %s", errNoLibrary, r.Missing)

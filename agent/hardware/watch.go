@@ -198,7 +198,7 @@ func (w *Watch) assemble(r reading, err error) *agentpb.Hardware {
 		g.Faults = slices.DeleteFunc(g.Faults, func(f *agentpb.Fault) bool { return f.Reason == "XidError" })
 	}
 	h.Nics = locate(w.o.System, h.Gpus)
-	if err != nil && !errors.Is(err, errNoProgram) && !errors.Is(err, errNoLibrary) {
+	if err != nil && !errors.Is(err, errNoProgram) && !errors.Is(err, errProgram) && !errors.Is(err, errNoLibrary) {
 		w.unanswered++
 		// A driver that is not loaded is a fault only where there were GPUs; one that hangs is there.
 		hangs := errors.Is(err, errHangs)

@@ -239,8 +239,8 @@ func TestNoAnswer(t *testing.T) {
 		"no library":     {func(m *machine) { m.o.Library = "/none.so" }, "no library: /none.so: cannot open shared object file", "", ""},
 		"not loaded":     {func(m *machine) { m.library.Set(m, "init 9") }, "NVML: Driver Not Loaded (error 9)", "DriverError", ""},
 		"hangs":          {func(m *machine) { m.library.Set(m, "hang"); m.o.Timeout = time.Millisecond }, "the driver does not answer", "DriverNotResponding", "DriverNotResponding"},
-		"ends":           {func(m *machine) { m.o.Program = "/bin/false" }, "muster-gpu-nvml: exit status 1", "DriverError", ""},
-		"says something": {func(m *machine) { m.o.Program, m.o.Library = "/bin/echo", "no JSON" }, "muster-gpu-nvml: invalid character", "DriverError", ""},
+		"ends":           {func(m *machine) { m.o.Program = "/bin/false" }, "muster-gpu-nvml: exit status 1", "", ""},
+		"says something": {func(m *machine) { m.o.Program, m.o.Library = "/bin/echo", "no JSON" }, "muster-gpu-nvml: invalid character", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t)

@@ -294,6 +294,10 @@ func TestAgentsWatch(t *testing.T) {
 	if !slices.Contains(names(all), "ValidatingAdmissionPolicyBinding muster-agents") {
 		t.Error("nothing holds agents to their nodes")
 	}
+	blind := map[string]any{"enabled": true, "secret": "agents", "publish": true}
+	if _, err := render(chartDir, map[string]any{"agents": map[string]any{"daemonSet": blind}}); err == nil {
+		t.Error("agents that never look at the GPUs are to write what they find")
+	}
 }
 
 // What can be left out leaves objects and flags out.
