@@ -403,8 +403,11 @@ func (a *Agent) Clear(ctx context.Context, r *agentpb.ClearRequest) (*agentpb.Ha
 		return nil, status.Errorf(codes.FailedPrecondition, "the agent of node %q does not look at GPUs: muster agent --gpu-interval", a.o.Node)
 	}
 	h, err := a.o.Hardware.Clear(ctx, r.Gpu)
-	if err != nil {
+	switch {
+	case errors.Is(err, hardware.ErrNoGPU):
 		return nil, status.Errorf(codes.NotFound, "%v", err)
+	case err != nil:
+		return nil, status.Errorf(codes.Internal, "%v", err)
 	}
 	a.o.Log.Info("errors of GPUs were cleared", "gpu", r.Gpu)
 	return h, nil

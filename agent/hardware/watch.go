@@ -173,13 +173,15 @@ func (w *Watch) started() time.Time {
 }
 
 // keep writes the record. What cannot be written is tried again with the next change; until then it is only lost if the agent ends.
-func (w *Watch) keep() {
+func (w *Watch) keep() error {
 	if w.o.StateDir == "" {
-		return
+		return nil
 	}
-	if err := store(w.o.StateDir, w.record); err != nil {
+	err := store(w.o.StateDir, w.record)
+	if err != nil {
 		w.o.Log.Error("the record of the GPUs cannot be written", "error", err)
 	}
+	return err
 }
 
 // assemble makes one picture of what the driver said now, what it said before, and the kernel log. err is why it did not answer.
@@ -372,7 +374,10 @@ func (w *Watch) Clear(ctx context.Context, uuid string) (*agentpb.Hardware, erro
 		delete(w.record.Errors, w.record.Gpus[at].Pci)
 		w.record.Gpus = slices.Delete(w.record.Gpus, at, at+1)
 	}
-	w.keep()
+	err := w.keep()
 	w.mu.Unlock()
+	if err != nil {
+		return nil, fmt.Errorf("it is forgotten until the agent starts again, as the record cannot be written: %w", err)
+	}
 	return w.Read(ctx), nil
 }

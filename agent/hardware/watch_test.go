@@ -4,6 +4,7 @@ package hardware
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -382,6 +383,13 @@ func TestClearMissing(t *testing.T) {
 	h, err := w.Clear(t.Context(), "")
 	if err != nil || faults(h) != "" || len(h.Gpus) != 1 {
 		t.Errorf("found %v, %v", h, err)
+	}
+	if err := os.RemoveAll(m.o.StateDir); err != nil {
+		t.Fatal(err)
+	}
+	m.write("state", "") // in place of the folder
+	if _, err := w.Clear(t.Context(), ""); err == nil || errors.Is(err, ErrNoGPU) {
+		t.Errorf("what cannot be written: found error %v", err)
 	}
 }
 
