@@ -78,7 +78,7 @@ func process(t *testing.T, dir, pod, says, fails string, asked *asks) {
 				words := strings.Fields(last)
 				asked.add("%s %s", pod, words[1])
 				least := 120
-				if phase == "Saved" { // on the way back
+				if words[1] == "Gated" && phase != "Running" { // on the way back, perhaps before this process has seen that it was to save
 					least = 1
 				}
 				if lease, err := strconv.Atoi(words[2]); words[1] != "Running" && (err != nil || lease < least || lease > 600) {
