@@ -249,7 +249,7 @@ func (ps *pass) restate(q *sight, c *idleClass, lacks bool) bool {
 		if moves {
 			c.free = c.gpu
 		}
-		k.exhausted, k.short = false, true
+		k.exhausted, k.short = false, true // what a class needs that can be said simply counts in reactivateOne, not this
 	}
 	k.trimmed = false
 	ps.waiting.restate(k, state)

@@ -2,8 +2,8 @@ package core
 
 import "slices"
 
-// This file finds the first ones of the classes that wait: most passes ask for no others, and in a pass that gives back quota thousands that had none are
-// stuck from then on.
+// This file finds the first ones of the classes that wait, in the order of jobs: most passes ask for no others. No order of all is kept, as in a pass that
+// gives back quota thousands of classes that had none are stuck from then on.
 
 // firsts are the first classes of those that are idle: of those that are stuck, by the number of each GPU model that they may use, and of those that lack
 // quota. One look at all idle classes finds them, when they are asked for; that holds until one of them leaves.
