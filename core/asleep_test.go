@@ -23,12 +23,17 @@ type tenants struct {
 
 // newTenants makes twelve queues that own so many GPUs on average.
 func newTenants(t *testing.T, seed uint64, p Policy, own, queues int, often, visits bool) *tenants {
+	return newTenantsOf(t, seed, p, 12, own, queues, often, visits)
+}
+
+// newTenantsOf makes so many queues, in trees of four.
+func newTenantsOf(t *testing.T, seed uint64, p Policy, all, own, queues int, often, visits bool) *tenants {
 	e, err := New(Config{Policy: p, Levels: []string{"leaf"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := &tenants{Engine: e, t: t, rng: rand.New(rand.NewPCG(seed, 1)), queues: queues, often: often, visits: visits}
-	for i := range 12 {
+	for i := range all {
 		q := Queue{Name: fmt.Sprint("q", i), Weight: int64(1 + i%3), FairUsers: i%5 == 4, Quota: []Quota{{Model: "H800", Nominal: Milli(i%4*own*2/3) * WholeGPU, BorrowingLimit: Unlimited, LendingLimit: Unlimited}}}
 		if i%4 > 0 {
 			q.Parent = fmt.Sprint("q", i-i%4)
@@ -164,13 +169,13 @@ func TestAsleep(t *testing.T) {
 func TestKnownLists(t *testing.T) {
 	lists, dozing, moved := 0, 0, 0
 	for seed := range uint64(24) {
-		w := newTenants(t, seed, asleepPolicy(seed), [...]int{75, 105, 150, 120}[seed%4], [...]int{12, 3}[seed/6%2], false, false)
+		w := newTenantsOf(t, seed, asleepPolicy(seed), 60, [...]int{15, 21, 30, 24}[seed%4], [...]int{60, 5}[seed/6%2], false, false)
 		w.waiting.known = func(ps *pass, list *idleQueue) {
 			lists++
 			if room := list.room(); list.seen.room != room {
 				t.Fatalf("seed %d, at %v: the room is said to be %d, it is %d", seed, w.now, list.seen.room, room)
 			}
-			q := ps.withRoom(list)
+			q, asleepNow := ps.withRoom(list), 0
 			for i := range list.classes {
 				c := &list.classes[i]
 				if !c.awake || !ps.waiting.untried(c) {
@@ -183,10 +188,13 @@ func TestKnownLists(t *testing.T) {
 					moved++
 					continue
 				}
-				dozing++
+				asleepNow++
 				if found := ps.look(&q, c); found != asleep {
 					t.Fatalf("seed %d, at %v: a class is said to be asleep, it is %v", seed, w.now, found)
 				}
+			}
+			if dozing += asleepNow; asleepNow != list.seen.dozing {
+				t.Fatalf("seed %d, at %v: %d classes are said to be asleep until their turns, %d are", seed, w.now, list.seen.dozing, asleepNow)
 			}
 		}
 		for range 150 {
@@ -197,7 +205,7 @@ func TestKnownLists(t *testing.T) {
 		}
 	}
 	t.Log(lists, dozing, moved)
-	if lists < 1000 || dozing < 100 || moved < 1000 {
+	if lists < 50_000 || dozing < 5000 || moved < 50_000 {
 		t.Errorf("%d lists were as they were, with %d classes asleep and %d others: too few to tell", lists, dozing, moved)
 	}
 }
