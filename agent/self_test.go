@@ -4,12 +4,10 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,45 +16,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/muster-sched/muster/agent/agentpb"
+	"github.com/muster-sched/muster/gpu/gputest"
 )
-
-// savesItself has this test be a process of a folder that saves itself, and does all that it is asked for.
-func savesItself(t *testing.T, dir string, pid int) {
-	t.Helper()
-	path := func(name string) string { return filepath.Join(dir, fmt.Sprintf("%d.%s", pid, name)) }
-	f, err := os.Create(path("self"))
-	if err == nil {
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	stop, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		last := ""
-		for {
-			if ask, err := os.ReadFile(path("ask")); err == nil && string(ask) != last {
-				last = string(ask)
-				words := strings.Fields(last)
-				err := os.WriteFile(path("says.new"), []byte(words[0]+" "+words[1]+"\n"), 0o600)
-				if err == nil {
-					err = os.Rename(path("says.new"), path("says"))
-				}
-				if err != nil {
-					t.Error(err)
-					return
-				}
-			}
-			select {
-			case <-stop:
-				return
-			case <-time.After(time.Millisecond):
-			}
-		}
-	}()
-	t.Cleanup(func() { close(stop); <-ended; f.Close() })
-}
 
 // The agent finds processes that save themselves, and pauses them by its operations and as a member of a job on several nodes.
 func TestProcessesThatSaveThemselves(t *testing.T) {
@@ -65,8 +26,8 @@ func TestProcessesThatSaveThemselves(t *testing.T) {
 	if err := os.MkdirAll(pod, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	savesItself(t, pod, 7)
-	savesItself(t, pod, 8)
+	gputest.SavesItself(t, pod, 7, "", nil)
+	gputest.SavesItself(t, pod, 8, "", nil)
 	if err := os.WriteFile(filepath.Join(pod, "8.self"), []byte("durable\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,6 +22,7 @@ import (
 
 	"github.com/muster-sched/muster/agent"
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/gpu/gputest"
 	"github.com/muster-sched/muster/kube/act"
 )
 
@@ -54,59 +54,24 @@ func (a *asks) of(pod, phase string) (n int) {
 // it is asked for, and that it never stands still for good.
 func process(t *testing.T, dir, pod, says, fails string, asked *asks) {
 	t.Helper()
-	path := func(name string) string { return filepath.Join(dir, pod, "7."+name) }
-	if err := os.MkdirAll(filepath.Join(dir, pod), 0o700); err != nil {
+	folder := filepath.Join(dir, pod)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.Create(path("self"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err = f.WriteString(says); err == nil {
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	stop, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		last, phase := "", "Running"
-		for {
-			if ask, err := os.ReadFile(path("ask")); err == nil && string(ask) != last {
-				last = string(ask)
-				words := strings.Fields(last)
-				asked.add("%s %s", pod, words[1])
-				least := 120
-				if words[1] == "Gated" && phase != "Running" { // on the way back, perhaps before this process has seen that it was to save
-					least = 1
-				}
-				if lease, err := strconv.Atoi(words[2]); words[1] != "Running" && (err != nil || lease < least || lease > 600) {
-					t.Errorf("pod %s is asked %q: for good, or for less than both steps may take", pod, last)
-				}
-				problem := ""
-				if of, why, _ := strings.Cut(fails, ": "); of == words[1] {
-					problem = why
-				} else {
-					phase = words[1]
-				}
-				err := os.WriteFile(path("says.new"), []byte(words[0]+" "+phase+" "+problem+"\n"), 0o600)
-				if err == nil {
-					err = os.Rename(path("says.new"), path("says"))
-				}
-				if err != nil {
-					t.Error(err)
-					return
-				}
-			}
-			select {
-			case <-stop:
-				return
-			case <-time.After(time.Millisecond):
-			}
+	gputest.SavesItself(t, folder, 7, says, func(ask gputest.Ask) string {
+		asked.add("%s %s", pod, ask.Phase)
+		least := 120
+		if ask.Phase == "Gated" && ask.From != "Running" { // on the way back, perhaps before this process has seen that it was to save
+			least = 1
 		}
-	}()
-	t.Cleanup(func() { close(stop); <-ended; f.Close() })
+		if lease, err := strconv.Atoi(ask.Lease); ask.Phase != "Running" && (err != nil || lease < least || lease > 600) {
+			t.Errorf("pod %s is asked for %+v: for good, or for less than both steps may take", pod, ask)
+		}
+		if of, why, _ := strings.Cut(fails, ": "); of == ask.Phase {
+			return why
+		}
+		return ""
+	})
 }
 
 // The processes of two pods save themselves as one, through a real agent: one that cannot lets the other go on, and none is ever asked to
