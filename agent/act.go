@@ -113,23 +113,7 @@ func (a *Agent) with(dir string, do func(checkpoint.Local) error) error {
 func (a *Agent) restore(ctx context.Context, dir string, pids []int, left time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
-	var paused []int // the others go on already, by an agent that died
-	err := a.with(dir, func(b checkpoint.Local) error {
-		for _, pid := range pids {
-			phase, err := b.Phase(pid)
-			if err != nil {
-				return fmt.Errorf("process %d: %w", pid, err)
-			}
-			if phase == checkpoint.Saved {
-				paused = append(paused, pid)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	images, err := a.o.Images.Restore(ctx, dir, paused)
+	images, err := a.o.Images.Restore(ctx, dir, pids)
 	if err != nil {
 		return fmt.Errorf("%w; all stay paused", err)
 	}

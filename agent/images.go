@@ -17,7 +17,7 @@ type Images interface {
 	// image. If there is none, it does nothing.
 	TakeBack(ctx context.Context, dir, name string, pids []int) error
 	// Restore writes the memory of paused processes back that is not on the host, and returns the
-	// images that had it.
+	// images that had it. Processes that an agent that died brought back already are passed over.
 	Restore(ctx context.Context, dir string, pids []int) (images []string, err error)
 	// Drop deletes images, but those that a paused process needs.
 	Drop(ctx context.Context, dir string, images []string) error

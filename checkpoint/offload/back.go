@@ -86,10 +86,25 @@ func Resume(ctx context.Context, dir string, lease time.Duration, images *image.
 }
 
 // Back writes the memory of paused processes back that is not on the host, each from the
-// image of its pause, and returns these images, each once.
+// image of its pause, and returns these images, each once. A command that died may have brought some
+// of the processes back to their GPUs: those are passed over, and paused again if Back fails. So are processes that
+// save their memory themselves.
 func Back(ctx context.Context, shim *checkpoint.Shim, images *image.Images, pids []int, step func(string, int64)) (used []image.Entry, err error) {
+	var ahead []int
+	defer func() {
+		if err == nil {
+			return
+		}
+		if undo := pauseAgain(ctx, shim, ahead); undo != nil {
+			err = fmt.Errorf("%w; and not all are paused again: %w", err, undo)
+		}
+	}()
 	for _, pid := range pids {
 		page, err := shim.HoldSaved(ctx, pid)
+		if errors.Is(err, checkpoint.ErrNotPaused) || errors.Is(err, gpu.ErrNoPage) {
+			ahead = append(ahead, pid)
+			continue
+		}
 		if err != nil {
 			return used, fmt.Errorf("process %d: %w", pid, err)
 		}
@@ -113,6 +128,25 @@ func Back(ctx context.Context, shim *checkpoint.Shim, images *image.Images, pids
 		}
 	}
 	return used, nil
+}
+
+// pauseAgain pauses those of some processes whose gates are closed; the others go on already.
+func pauseAgain(ctx context.Context, shim *checkpoint.Shim, pids []int) error {
+	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), wayBack)
+	defer cancel()
+	for _, pid := range pids {
+		phase, err := shim.Phase(pid)
+		if err != nil || phase != checkpoint.Gated {
+			continue
+		}
+		if err = shim.Step(back, pid, checkpoint.Saved); err == nil {
+			err = shim.Keep(pid)
+		}
+		if err != nil && !errors.Is(err, gpu.ErrGone) {
+			return fmt.Errorf("process %d: %w", pid, err)
+		}
+	}
+	return nil
 }
 
 // TakeBack writes the memory of processes back that the image of a name has taken off the host, and deletes the image, unless other

@@ -206,6 +206,70 @@ func TestMoveAndRestore(t *testing.T) {
 	}
 }
 
+// A command that died may have brought one of two processes back to its GPU, behind a closed gate. The next one goes on from there; where
+// it cannot, as the other's memory is damaged, both are paused.
+func TestRestoredInPart(t *testing.T) {
+	n := gputest.NewNode(t, 64)
+	programs, pids, sums := paused(t, n, 2)
+	images, dir := store(t)
+	for i, pid := range pids { // each has its own image
+		if _, err := save(n, images, true, pid); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	phases := func() (p [2]checkpoint.Phase) {
+		b := shim(n)
+		defer b.Close()
+		for i, pid := range pids {
+			p[i], _ = b.Phase(pid)
+		}
+		return p
+	}
+	half := func() {
+		b := shim(n)
+		defer b.Close()
+		if _, err := offload.Back(ctx, b, images, pids[:1], quiet); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Step(ctx, pids[0], checkpoint.Gated); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := func() error { return offload.Resume(ctx, n.Dir, time.Minute, images, pids, time.Minute, quiet) }
+
+	half()
+	regions, err := dir.List(ctx, "regions/")
+	if err != nil || len(regions) == 0 {
+		t.Fatal(regions, err)
+	}
+	good := map[string][]byte{}
+	for _, r := range regions {
+		good[r.Name], _ = dir.Get(ctx, r.Name)
+		dir.Put(ctx, r.Name, good[r.Name][:len(good[r.Name])/2])
+	}
+	if err := again(); !errors.Is(err, image.ErrDamaged) {
+		t.Fatal(err)
+	}
+	if p := phases(); p != [2]checkpoint.Phase{checkpoint.Saved, checkpoint.Saved} {
+		t.Fatalf("after a restore that failed: %v", p)
+	}
+	for name, content := range good {
+		dir.Put(ctx, name, content)
+	}
+	half()
+	if err := again(); err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range programs {
+		if got := p.Do("sum 0 %d", 4*mib); got != sums[i] {
+			t.Errorf("process %d: %s before, %s after", p.PID, sums[i], got)
+		}
+	}
+	if err := again(); err != nil { // killed at its very end, it is run again
+		t.Errorf("of processes that go on: %v", err)
+	}
+}
+
 // What is there and whole is not replaced; what is no whole one is. A damaged store restores nothing.
 func TestRestoreOverFiles(t *testing.T) {
 	n := gputest.NewNode(t, 64)
