@@ -10,10 +10,12 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/muster-sched/muster/agent"
@@ -102,6 +104,20 @@ func (f *watchFlags) open(c *cobra.Command, o *agent.Options) (watch func(contex
 // gpuNodes says whose GPUs a command is about.
 type gpuNodes struct {
 	remote remote
+	agents []gpuAgent
+}
+
+// gpuAgent is an agent that is asked about GPUs.
+type gpuAgent struct {
+	address string // HOST:PORT
+	node    string // of the cluster; empty for an agent that was named by its address
+	err     error  // why the address of the node's agent is not known
+}
+
+// gpuAnswer is what an agent says, or why it does not.
+type gpuAnswer struct {
+	status *agentpb.NodeStatus
+	err    error
 }
 
 func (g *gpuNodes) register(c *cobra.Command) {
@@ -123,6 +139,9 @@ func (g *gpuNodes) find(c *cobra.Command, nodes []string) error {
 		return err
 	}
 	if len(nodes) == 0 {
+		for _, address := range r.addresses {
+			g.agents = append(g.agents, gpuAgent{address: address})
+		}
 		return nil
 	}
 	if r.used() {
@@ -132,40 +151,66 @@ func (g *gpuNodes) find(c *cobra.Command, nodes []string) error {
 	if err != nil {
 		return err
 	}
-	r.nodes = map[string]string{}
 	for _, name := range nodes {
+		a := gpuAgent{node: name}
 		node, err := client.Node(c.Context(), name)
-		if err != nil {
+		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
-		address, err := pause.Address(node, r.cluster.port)
-		if err != nil {
-			return err
+		if a.err = err; err == nil {
+			a.address, a.err = pause.Address(node, r.cluster.port)
 		}
-		r.addresses, r.nodes[address] = append(r.addresses, address), name
+		g.agents = append(g.agents, a)
 	}
 	return nil
 }
 
-// each calls each of the agents.
-func (g *gpuNodes) each(c *cobra.Command, do func(ctx context.Context, client *agent.Client, node string) error) error {
-	r := &g.remote
+// ask asks all agents at once, and returns their answers in the order of the command line.
+func (g *gpuNodes) ask(c *cobra.Command, question func(ctx context.Context, client *agent.Client, node string) (*agentpb.NodeStatus, error)) ([]gpuAnswer, error) {
 	ctx, stop := interruptible(c)
 	defer stop()
-	for _, address := range r.addresses {
-		client, err := r.dial(address)
-		if err != nil {
-			return badUsage(c, "%v", err)
+	ctx, cancel := context.WithTimeout(ctx, unreached+2*nvmlTimeout) // a reading that is under way, and one more
+	defer cancel()
+	answers := make([]gpuAnswer, len(g.agents))
+	var asked sync.WaitGroup
+	defer asked.Wait()
+	for i, a := range g.agents {
+		if answers[i].err = a.err; a.err != nil {
+			continue
 		}
-		limited, cancel := context.WithTimeout(ctx, unreached+2*nvmlTimeout) // a reading that is under way, and one more
-		err = do(limited, client, r.nodes[address])
-		cancel()
-		client.Close()
+		client, err := agent.Dial(a.address, cmp.Or(g.remote.name, a.node), g.remote.files)
 		if err != nil {
-			return (&remote{addresses: []string{address}}).failed(c, err, "")
+			return nil, badUsage(c, "%v", err)
 		}
+		asked.Go(func() {
+			defer client.Close()
+			s, err := question(ctx, client, a.node)
+			if err != nil {
+				err = (&remote{addresses: []string{a.address}}).failed(c, err, "")
+				if a.node != "" {
+					err = fmt.Errorf("node %s: %w", a.node, err)
+				}
+			}
+			answers[i] = gpuAnswer{s, err}
+		})
 	}
-	return nil
+	asked.Wait()
+	return answers, nil
+}
+
+// answered returns the answers that there are. Why another agent does not answer is a line on stderr each; that of the last one is the error.
+func answered(c *cobra.Command, answers []gpuAnswer) (there []*agentpb.NodeStatus, last error) {
+	for _, a := range answers {
+		if a.err == nil {
+			there = append(there, a.status)
+			continue
+		}
+		if last != nil {
+			fmt.Fprintln(c.ErrOrStderr(), "muster: "+message(last))
+		}
+		last = a.err
+	}
+	return there, last
 }
 
 func newAgentGPUs() *cobra.Command {
@@ -179,7 +224,8 @@ func newAgentGPUs() *cobra.Command {
 		Short: "Show the GPUs of nodes, their health, use and place, and the driver's errors",
 		Long: `Gpus shows what the agents of nodes know of their GPUs; without a NODE and --agent, it
 looks at this machine itself. HEALTH is ok, or what is wrong; lines below the table
-say more, and list the last errors that the driver wrote to the kernel log.`,
+say more, and list the last errors that the driver wrote to the kernel log. An agent
+that does not answer is a line on stderr, and the exit code is 1; the others are shown.`,
 		Example: `  muster agent gpus
   muster agent gpus node-1 node-2 --tls-cert certs/client.crt --tls-key certs/client.key --tls-ca certs/ca.crt
   muster agent gpus --agent node-1:9440 --tls-cert certs/client.crt --tls-key certs/client.key --tls-ca certs/ca.crt`,
@@ -187,18 +233,21 @@ say more, and list the last errors that the driver wrote to the kernel log.`,
 			if err := g.find(c, args); err != nil {
 				return err
 			}
-			var all []*agentpb.NodeStatus
-			if g.remote.used() {
+			var (
+				all     []*agentpb.NodeStatus
+				missing error
+			)
+			if len(g.agents) > 0 {
 				if c.Flags().Changed("kernel-log") {
 					return badUsage(c, "--kernel-log: it is for this machine: an agent has its own")
 				}
-				if err := g.each(c, func(ctx context.Context, client *agent.Client, node string) error {
-					s, err := client.Status(ctx, &agentpb.StatusRequest{Node: node})
-					all = append(all, s)
-					return err
-				}); err != nil {
+				answers, err := g.ask(c, func(ctx context.Context, client *agent.Client, node string) (*agentpb.NodeStatus, error) {
+					return client.Status(ctx, &agentpb.StatusRequest{Node: node})
+				})
+				if err != nil {
 					return err
 				}
+				all, missing = answered(c, answers)
 			} else {
 				w, err := hardware.Open(hardwareOptions(kernelLog, "", slog.New(slog.DiscardHandler)))
 				if err != nil {
@@ -207,10 +256,11 @@ say more, and list the last errors that the driver wrote to the kernel log.`,
 				host, _ := os.Hostname()
 				all = append(all, &agentpb.NodeStatus{Node: host, Hardware: w.Read(c.Context())})
 			}
+			write := writeGPUs
 			if asJSON {
-				return writeGPUsJSON(c.OutOrStdout(), all)
+				write = writeGPUsJSON
 			}
-			return writeGPUs(c.OutOrStdout(), all)
+			return cmp.Or(write(c.OutOrStdout(), all), missing)
 		},
 	}
 	g.register(c)
@@ -244,13 +294,15 @@ when the driver is loaded, and where the driver says that a GPU has recovered
 			if err := g.find(c, args); err != nil {
 				return err
 			}
-			return g.each(c, func(ctx context.Context, client *agent.Client, node string) error {
+			answers, err := g.ask(c, func(ctx context.Context, client *agent.Client, node string) (*agentpb.NodeStatus, error) {
 				h, err := client.Clear(ctx, &agentpb.ClearRequest{Gpu: gpu, Node: node})
-				if err != nil {
-					return err
-				}
-				return writeGPUs(c.OutOrStdout(), []*agentpb.NodeStatus{{Node: node, Hardware: h}})
+				return &agentpb.NodeStatus{Node: node, Hardware: h}, err
 			})
+			if err != nil {
+				return err
+			}
+			after, refused := answered(c, answers)
+			return cmp.Or(refused, writeGPUs(c.OutOrStdout(), after))
 		},
 	}
 	g.register(c)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/muster-sched/muster/agent"
 	"github.com/muster-sched/muster/agent/hardware"
 	"github.com/muster-sched/muster/gpu/gputest"
+	"github.com/muster-sched/muster/internal/fakeapi"
 )
 
 // A user sees the GPUs of this machine and of an agent, what is wrong with them, and clears what was repaired.
@@ -128,6 +130,42 @@ func TestAgentGPUs(t *testing.T) {
 	has(muster(0, "agent clear --gpu GPU-00000001"+at), "GPU-00000001")
 	if after := muster(0, "agent gpus"+at); strings.Contains(after, "XidError") {
 		t.Errorf("it was cleared:\n%s", after)
+	}
+	// Agents that cannot be reached are a line each, and the others are shown.
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.Close()
+	part := muster(1, "agent gpus --agent "+dead.Addr().String()+at)
+	has(part, "n1      0  GPU-00000000", "muster: agent "+dead.Addr().String()+": ", "connection refused")
+	if strings.Count(part, "muster: ") != 1 || strings.Contains(part, "--id") {
+		t.Errorf("found\n%s", part)
+	}
+	address, flags, _ := strings.Cut(strings.TrimPrefix(at, " --agent "), " ")
+	api, err := fakeapi.New(`apiVersion: v1
+kind: Node
+metadata: {name: n1, annotations: {muster.sh/agent: "`+address+`"}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: down, annotations: {muster.sh/agent: "`+dead.Addr().String()+`"}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: nowhere}
+`, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(api)
+	defer server.Close()
+	config := file("kubeconfig", `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
+clusters: [{name: c, cluster: {server: "`+server.URL+`"}}], users: [{name: u, user: {}}]}`)
+	part = muster(1, "agent gpus down nowhere n1 absent --agent-name 127.0.0.1 --kubeconfig "+config+" "+flags)
+	has(part, "n1      0  GPU-00000000", "muster: node down: agent "+dead.Addr().String()+": ", "muster: node nowhere has no internal address", `muster: read node absent: nodes "absent" not found`)
+	if strings.Count(part, "muster: ") != 3 {
+		t.Errorf("found\n%s", part)
 	}
 	for _, c := range []struct{ line, want string }{
 		{"agent clear" + at, "expected --gpu or --all"},
