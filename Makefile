@@ -30,6 +30,7 @@ gpu: ## build bin/gpu/: libcuda.so.1, which makes GPU work pausable, and the pro
 gpu-fake: ## build bin/gpu-fake/, a driver whose GPU is the CPU, to try muster pause and muster disagg run without a GPU
 	mkdir -p bin/gpu-fake
 	$(LIBCUDA) -o bin/gpu-fake/libcuda.so.1 gpu/fake/fake.c -ldl -lpthread
+	$(CC) -std=gnu11 -O2 -Wall -Wextra -fPIC -shared -fvisibility=hidden -Wl,-soname,libcublas.so.12 -o bin/gpu-fake/libcublas.so.12 gpu/fake/cublas.c -ldl -lpthread -lm
 	$(CC) -std=gnu11 -O2 -Wall -Wextra -fPIC -shared -fvisibility=hidden -Wl,-soname,libnvidia-ml.so.1 -o bin/gpu-fake/libnvidia-ml.so.1 gpu/fake/nvml.c
 	$(CC) -std=gnu11 -O2 -Wall -Wextra -o bin/gpu-fake/trainer gpu/fake/trainer.c -ldl -lpthread
 	go build -o bin/gpu-fake/interpreter ./gpu/fake/interpreter

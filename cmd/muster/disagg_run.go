@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -45,8 +46,8 @@ func newDisaggRun() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run FILE.ptx... --trace TRACE.json --plan PLAN.json [--requests N]",
 		Short: "Run requests on GPUs by a plan: each kernel where the plan puts it",
-		Long: `Run carries out the kernels, copies and fills of a trace, once for each request, on the GPUs
-of a plan that muster disagg plan --json printed. Each request has a stream and memory of
+		Long: `Run carries out the kernels, calls of cuBLAS, copies and fills of a trace, once for each
+request, on the GPUs of a plan that muster disagg plan --json printed. Each request has a stream and memory of
 its own on each GPU, and priority over those that came later. What a kernel reads and
 another GPU wrote is transferred before, on streams of their own.
 
@@ -55,7 +56,8 @@ run muster disagg worker, and transfers go over the network. A copy to the
 host is an output of the request, and a copy from the host an input. Without files in
 --data, inputs and buffers that the trace has no values of are random.
 
-It takes the program bin/gpu/muster-gpu-worker, which make gpu builds.`,
+It takes the program bin/gpu/muster-gpu-worker, which make gpu builds. MUSTER_CUBLAS names
+another libcublas.so than the one that the linker finds.`,
 		Example: `  muster disagg run model.ptx --trace trace.json --plan plan.json --requests 8 --check
   muster disagg run model.ptx --trace trace.json --plan plan.json --requests 64 --graphs --check
   muster disagg run model.ptx --trace trace.json --plan plan.json --on A100=0 --on L40S=0
@@ -193,6 +195,9 @@ func (f *disaggRun) run(c *cobra.Command, files []string) error {
 	ctx, stop := interruptible(c)
 	defer stop()
 	ran, err := f.requestsOn(ctx, replay, placements, o)
+	if missing := (*driver.Missing)(nil); errors.As(err, &missing) {
+		return &usageError{"the trace calls cuBLAS: expected libcublas.so of CUDA 11, 12 or 13 where its GPU is; found: " + missing.Text + "; install it there, or let MUSTER_CUBLAS name it"}
+	}
 	if err != nil {
 		return err
 	}

@@ -17,13 +17,14 @@ import (
 const (
 	runModule = "../../disagg/ptx/testdata/shapes.ptx"
 	runTrace  = "../../disagg/worker/testdata/layer.json"
+	blasTrace = "../../disagg/worker/testdata/cublas.json"
 )
 
 // plannedLayer analyzes a trace and plans it, and returns the file of the plan.
-func plannedLayer(t *testing.T, muster func(code int, args ...string) (string, string)) string {
+func plannedLayer(t *testing.T, muster func(code int, args ...string) (string, string), trace string) string {
 	t.Helper()
 	profile, plan := filepath.Join(t.TempDir(), "profile.json"), filepath.Join(t.TempDir(), "plan.json")
-	muster(0, "disagg", "analyze", runModule, "--trace", runTrace, "--profile", profile, "--gpus", "A100,L40S")
+	muster(0, "disagg", "analyze", runModule, "--trace", trace, "--profile", profile, "--gpus", "A100,L40S")
 	out, _ := muster(0, "disagg", "plan", "--kernels", profile, "--link", "200gbps/1us", "--json")
 	if err := os.WriteFile(plan, []byte(out), 0o644); err != nil {
 		t.Fatal(err)
@@ -59,7 +60,7 @@ func onFakeGPUs(t *testing.T) {
 func TestDisaggRun(t *testing.T) {
 	onFakeGPUs(t)
 	muster := muster(t)
-	plan := plannedLayer(t, muster)
+	plan := plannedLayer(t, muster, runTrace)
 	text := []string{"disagg", "run", runModule, "--trace", runTrace, "--plan", plan}
 	out, _ := muster(0, append(text, "--requests", "5", "--check")...)
 	for _, want := range []string{
@@ -194,11 +195,30 @@ func TestDisaggRun(t *testing.T) {
 	}
 }
 
+// Calls of cuBLAS run as kernels do. Without the library the user is told what to do, also about another machine.
+func TestDisaggRunCuBLAS(t *testing.T) {
+	onFakeGPUs(t)
+	muster := muster(t)
+	plan := plannedLayer(t, muster, blasTrace)
+	text := []string{"disagg", "run", runModule, "--trace", blasTrace, "--plan", plan}
+	for _, more := range []string{"--graphs", "--graphs=false", "--split=10"} {
+		out, _ := muster(0, append(text, "--requests", "3", "--check", more)...)
+		if !strings.Contains(out, "; 18 transfers between GPUs") || !strings.Contains(out, "for 3 of 3 requests") {
+			t.Errorf("%s: %s", more, out)
+		}
+	}
+	t.Setenv("MUSTER_CUBLAS", "none.so")
+	_, problem := muster(2, text...)
+	if want := "muster: the trace calls cuBLAS: expected libcublas.so of CUDA 11, 12 or 13 where its GPU is; found: cuBLAS cannot be opened: none.so: cannot open shared object file: No such file or directory; install it there, or let MUSTER_CUBLAS name it\n"; problem != want {
+		t.Errorf("%q\nwant %q", problem, want)
+	}
+}
+
 // A second process has one of the GPUs. When it is killed, the run ends.
 func TestDisaggWorker(t *testing.T) {
 	onFakeGPUs(t)
 	muster := muster(t)
-	plan := plannedLayer(t, muster)
+	plan := plannedLayer(t, muster, runTrace)
 	muster(2, "disagg", "worker", "--listen", "0.0.0.0:0")
 	self, err := os.Executable()
 	if err != nil {

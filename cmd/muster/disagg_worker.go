@@ -61,7 +61,8 @@ func newDisaggWorker() *cobra.Command {
 		Long: `Worker runs the part of requests that a plan puts on this machine's GPUs, for muster disagg
 run --on GPU=HOST:PORT/DEVICE. Who connects can run kernels here: so machines know each
 other by certificates (mutual TLS), and without them only this machine can connect.
-It takes the program bin/gpu/muster-gpu-worker, which make gpu builds.`,
+It takes the program bin/gpu/muster-gpu-worker, which make gpu builds. MUSTER_CUBLAS names
+another libcublas.so than the one that the linker finds.`,
 		Example: `  muster disagg worker --listen 127.0.0.1:7441
   muster disagg worker --listen 10.0.0.2:7441 --tls-cert node-2.crt --tls-key node-2.key --tls-ca ca.crt`,
 		Args: arguments(),

@@ -33,13 +33,14 @@ type Step struct {
 	Again
 }
 
-// Again is how to run a node again: it is a launch if it has a Kernel, and otherwise a fill, or a copy in which an empty
-// range is the host's memory.
+// Again is how to run a node again: it is a launch if it has a Kernel, a call of cuBLAS if it has a Routine, and otherwise a
+// fill, or a copy in which an empty range is the host's memory.
 type Again struct {
 	Kernel      string
 	Module      int // of those that were given
 	Grid, Block [3]int
 	Shared      int
+	Routine     string // the symbol of a function of which Routine returns the arguments
 	Args        []byte // packed
 	Pointers    []int  // where in Args there are addresses of buffers
 
@@ -47,11 +48,13 @@ type Again struct {
 	From, To Range
 }
 
+func (a *Again) copies() bool { return a.Kernel == "" && a.Routine == "" && !a.Fill }
+
 // FromHost reports whether a node copies from the host's memory.
-func (a *Again) FromHost() bool { return a.Kernel == "" && !a.Fill && a.From.To == 0 }
+func (a *Again) FromHost() bool { return a.copies() && a.From.To == 0 }
 
 // ToHost reports whether a node copies to the host's memory.
-func (a *Again) ToHost() bool { return a.Kernel == "" && !a.Fill && a.To.To == 0 }
+func (a *Again) ToHost() bool { return a.copies() && a.To.To == 0 }
 
 // NewReplay makes the steps of a trace; file is its name, for errors, which are *workload.Error.
 func NewReplay(file string, t *Trace, modules []*ptx.Module) (*Replay, error) {
@@ -84,7 +87,7 @@ func NewReplay(file string, t *Trace, modules []*ptx.Module) (*Replay, error) {
 		if s.again.err != nil {
 			return nil, wrong(file, s.field, s.again.err)
 		}
-		r.Steps = append(r.Steps, Step{names[fmt.Sprintf("%s/%d", s.graph, s.position)], s.graph, s.call.Iteration, s.reads, s.writes, s.again.Again})
+		r.Steps = append(r.Steps, Step{names[fmt.Sprintf("%s/%d", s.graph, s.position)], s.graph, s.call.Iteration, s.reads, without(s.writes, s.scratch), s.again.Again})
 	}
 	return r, nil
 }
@@ -130,7 +133,7 @@ func (a *analysis) repeat(c *Call) (r again) {
 	case c.Kernel != "":
 		r.err = a.repeatLaunch(c, &r.Again)
 	default:
-		r.err = fmt.Errorf("library: expected a kernel, a copy or a fill, which can run again; found %s", c.Library)
+		r.err = a.repeatRoutine(c, &r.Again)
 	}
 	return r
 }

@@ -42,6 +42,35 @@ func TestSeveralModules(t *testing.T) {
 	}
 }
 
+// gemm is a call with one more argument.
+func gemm(name, more, value string) Call {
+	return Call{Library: name, Values: map[string]Value{"m": "2", "n": "2", "k": "2", "A": "x", "B": "y", "C": "x+32", more: Value(value)}}
+}
+
+// A call of cuBLAS runs again with its arguments in order, and those that it leaves out as cuBLAS takes them. What it leaves
+// in its workspace is no result.
+func TestReplayRoutine(t *testing.T) {
+	buffers := []Allocation{{Name: "x", Address: "0x10000", Bytes: 64}, {Name: "y", Address: "0x20000", Bytes: 64}}
+	trace := &Trace{Buffers: buffers, Nodes: []Call{
+		{Library: "cublasHgemm", Values: map[string]Value{"transb": "T", "m": "2", "n": "3", "k": "4", "A": "x", "B": "y+8", "C": "x+16", "ldc": "3", "alpha": "0.1", "workspace": "y+40", "workspaceBytes": "24"}},
+	}}
+	r, err := NewReplay("t", trace, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []byte
+	for _, v := range []uint64{0, 1, 2, 3, 4, 0x2e66, 0x10000, 2, 0x20008, 3, 0, 0x10010, 3} {
+		want = binary.LittleEndian.AppendUint64(want, v)
+	}
+	s := r.Steps[0]
+	if s.Routine != "cublasHgemm" || !reflect.DeepEqual(s.Args, want) || !reflect.DeepEqual(s.Pointers, []int{48, 64, 88}) || s.FromHost() || s.ToHost() {
+		t.Errorf("%+v\nwant arguments %x", s, want)
+	}
+	if want := []Range{{0x10010, 0x10014}, {0x10016, 0x1001a}, {0x1001c, 0x10020}}; !reflect.DeepEqual(s.Writes, want) {
+		t.Errorf("writes %x, want %x", s.Writes, want)
+	}
+}
+
 // A launch runs again with its arguments packed as the driver takes them, and the places of addresses known.
 func TestReplay(t *testing.T) {
 	m, err := ptx.Parse(aligned)
@@ -89,7 +118,14 @@ func TestReplay(t *testing.T) {
 		{"a variable", buffers, Call{Kernel: "counts"},
 			"t: nodes[0].kernel: one without variables of its module, which requests on a GPU would share; found count in counts"},
 		{"a library", buffers, Call{Library: "cusparseSpMM"},
-			"t: nodes[0].library: a kernel, a copy or a fill, which can run again; found cusparseSpMM"},
+			"t: nodes[0].library: gemm of f16, f32 or f64, with strided batches or without, cublasGemmEx, cublasGemmStridedBatchedEx, or gemv of f32 or f64, which can run again; found cusparseSpMM"},
+		{"a transpose that is none", buffers, gemm("cublasSgemm", "transa", "X"), `t: nodes[0].values.transa: N, T or C; found "X"`},
+		{"a scalar that is no number", buffers, gemm("cublasSgemm", "alpha", "one"), `t: nodes[0].values.alpha: a number; found "one"`},
+		{"a type that cuBLAS has not", buffers, gemm("cublasGemmEx", "Atype", "u16"), `t: nodes[0].values.Atype: a type such as f16; found "u16"`},
+		{"a computation that it has not", buffers, gemm("cublasGemmEx", "computeType", "CUBLAS_COMPUTE_8F"), `t: nodes[0].values.computeType: one such as CUBLAS_COMPUTE_32F; found "CUBLAS_COMPUTE_8F"`},
+		{"an algorithm that is no number", buffers, gemm("cublasGemmEx", "algo", "best"), `t: nodes[0].values.algo: a whole number; found "best"`},
+		{"a batch over two buffers", append([]Allocation{{Name: "z", Address: "0x10040", Bytes: 64}}, buffers...), Call{Library: "cublasSgemmStridedBatched", Values: map[string]Value{"m": "4", "n": "4", "k": "1", "A": "y", "B": "y", "C": "x", "strideC": "16", "batchCount": "2"}},
+			"t: nodes[0].values.C: at most the 64 bytes that are left of buffer x; found 128"},
 		{"a kernel elsewhere", buffers, Call{Kernel: "none", Accesses: []Access{{At: "x", Bytes: 4, Read: true}}},
 			`t: nodes[0].kernel: one of the modules; found "none"`},
 		{"a late buffer with values", buffers, Call{Allocate: &Allocation{Name: "z", Address: "0x40000", Bytes: 8, Type: "u64", Values: []float64{7}}},

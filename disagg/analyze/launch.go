@@ -15,6 +15,7 @@ import (
 // What a node may write, and may leave as it was, is in Reads as well.
 type effect struct {
 	reads, writes []Range
+	scratch       Range  // of the writes: a workspace, whose content no node needs
 	why           string // it needs one GPU: why its bytes are not known
 	vector        float64
 	tensor        float64 // FLOPs

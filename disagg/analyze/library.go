@@ -55,7 +55,7 @@ func (l *call) element(name, without string) int64 {
 	return int64(n)
 }
 
-// access adds bytes at an argument. A range beyond its buffer is wrong.
+// access adds bytes at an argument. A range beyond the buffer of the argument is wrong.
 func (l *call) access(name string, offset, bytes int64, read, write bool) {
 	if bytes <= 0 || l.err != nil {
 		return
@@ -65,11 +65,12 @@ func (l *call) access(name string, offset, bytes int64, read, write bool) {
 		l.wrong(name, "%w", err)
 		return
 	}
-	r, err := l.a.within(at+uint64(offset), bytes)
+	r, err := l.a.within(at, offset+bytes)
 	if err != nil {
 		l.wrong(name, "%w", err)
 		return
 	}
+	r.From += uint64(offset)
 	if read {
 		l.e.reads = append(l.e.reads, r)
 	}
@@ -123,8 +124,10 @@ func (a *analysis) library(c *Call) (effect, error) {
 	default:
 		return a.anything(fmt.Sprintf("Muster does not know what %s accesses", c.Library)), nil
 	}
-	if n := l.whole("workspaceBytes", 0); n > 0 { // what is in it afterwards is of no use to others
-		l.access("workspace", 0, n, false, true)
+	if n := l.whole("workspaceBytes", 0); n > 0 {
+		if l.access("workspace", 0, n, false, true); l.err == nil {
+			l.e.scratch = l.e.writes[len(l.e.writes)-1]
+		}
 	}
 	if l.err != nil {
 		return effect{}, l.err

@@ -46,6 +46,14 @@ func overlap(a, b []Range) bool {
 	return false
 }
 
+// without returns what of a normal list is not in a range.
+func without(all []Range, r Range) []Range {
+	if r.From >= r.To {
+		return all
+	}
+	return intersect(all, outside(r.From, r.To-r.From))
+}
+
 // nobody wrote a byte: it is what it was before the trace.
 const nobody = -1
 

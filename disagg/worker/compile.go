@@ -219,5 +219,5 @@ func (c *compiler) add(o Op, from int, reads []int32, to int, writes []int32) {
 	}
 }
 
-// pointer is the address in packed arguments.
+// pointer is the address, or another number of eight bytes, in packed arguments.
 func pointer(args []byte, at int) uint64 { return binary.LittleEndian.Uint64(args[at:]) }

@@ -110,13 +110,23 @@ func (x *site) commands(o *Op, slot, s int) (all []string) {
 	}
 	step := &x.Steps[o.Step]
 	host := x.host(slot) + o.Host
+	args := append([]byte(nil), step.Args...)
+	for _, at := range step.Pointers {
+		binary.LittleEndian.PutUint64(args[at:], x.address(o.GPU, slot, pointer(args, at)))
+	}
 	switch n := step.To.To - step.To.From; {
 	case step.Kernel != "":
-		args := append([]byte(nil), step.Args...)
-		for _, at := range step.Pointers {
-			binary.LittleEndian.PutUint64(args[at:], x.address(o.GPU, slot, pointer(args, at)))
-		}
 		return []string{driver.Launch(x.kernels[o.GPU][step.Kernel], s, step.Grid, step.Block, step.Shared, args)}
+	case step.Routine != "":
+		var words []string
+		for i, a := range analyze.Routine(step.Routine) {
+			format := "%d"
+			if a == analyze.Scalar {
+				format = "@%016x"
+			}
+			words = append(words, fmt.Sprintf(format, pointer(args, 8*i)))
+		}
+		return []string{driver.Call(x.calls[o.GPU][step.Routine], s, x.spaces[o.GPU][slot], workspace, words)}
 	case step.Fill:
 		return []string{fmt.Sprintf("fill %d %d 0 %d", s, x.address(o.GPU, slot, step.To.From), n)}
 	case step.FromHost():

@@ -30,6 +30,7 @@ type Program struct {
 	Regions  []Region  // of the trace's addresses, ascending
 	GPUs     int
 	Need     [][]bool // by GPU and region: whether a step of a plan accesses it there
+	Calls    []bool   // by GPU: whether a step of a plan calls cuBLAS there
 
 	// atoms are the bytes of regions that change, cut where any step begins or ends to access them: what happens to one
 	// byte of an atom happens to all.
@@ -58,7 +59,7 @@ func NewProgram(r *analyze.Replay, gpus int) (*Program, error) {
 	if gpus < 1 || gpus > MostGPUs {
 		return nil, fmt.Errorf("expected 1 to %d GPUs; found %d", MostGPUs, gpus)
 	}
-	p := &Program{Steps: slices.Clone(r.Steps), Regions: regions(r.Buffers), GPUs: gpus}
+	p := &Program{Steps: slices.Clone(r.Steps), Regions: regions(r.Buffers), GPUs: gpus, Calls: make([]bool, gpus)}
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		s.Reads, s.Writes = divided(p.Regions, s.Reads), divided(p.Regions, s.Writes)
@@ -86,6 +87,7 @@ func (p *Program) Add(gpu []int) {
 		for _, i := range p.touched(step) {
 			p.Need[g][i] = true
 		}
+		p.Calls[g] = p.Calls[g] || p.Steps[step].Routine != ""
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/muster-sched/muster/disagg/analyze"
+	"github.com/muster-sched/muster/gpu/driver"
 )
 
 // remote is a site of another machine.
@@ -41,10 +42,17 @@ func (r *remote) call(method string, args, out any) error {
 	}
 }
 
-func (r *remote) Open(s Setup) error                   { return r.call("Open", s, new(bool)) }
 func (r *remote) Connect(peers []string, _ Dial) error { return r.call("Connect", peers, new(bool)) }
 func (r *remote) Define(code *Code) error              { return r.call("Define", code, new(bool)) }
 func (r *remote) Close()                               { r.client.Close() }
+
+func (r *remote) Open(s Setup) error {
+	var missing string
+	if err := r.call("Open", s, &missing); err != nil || missing == "" {
+		return err
+	}
+	return &driver.Missing{Text: r.address + ": " + missing}
+}
 
 func (r *remote) Write(region int, offset uint64, data []byte) error {
 	return r.call("Write", Contents{region, offset, data}, new(bool))

@@ -148,7 +148,7 @@ func (x *runner) locate() (addresses []string) {
 
 // open opens the sites, connects them, and writes what memory contains at first.
 func (x *runner) open(ctx context.Context, addresses []string, host int64, flags int) error {
-	s := Setup{Session: rand.Text(), Sites: x.sites, Regions: x.p.Regions, Need: x.p.Need, Initial: x.p.initial(), Modules: x.o.Modules, Slots: x.o.InFlight, Deadline: x.o.Deadline, Split: x.o.Split, Slow: x.o.Slow, Graphs: x.o.Graphs, Host: host, Flags: flags}
+	s := Setup{Session: rand.Text(), Sites: x.sites, Regions: x.p.Regions, Need: x.p.Need, Calls: x.p.Calls, Initial: x.p.initial(), Modules: x.o.Modules, Slots: x.o.InFlight, Deadline: x.o.Deadline, Split: x.o.Split, Slow: x.o.Slow, Graphs: x.o.Graphs, Host: host, Flags: flags}
 	for _, w := range x.o.GPUs {
 		s.Devices = append(s.Devices, w.Device)
 	}

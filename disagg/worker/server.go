@@ -205,8 +205,8 @@ func (c *Control) opened() (*site, error) {
 	return c.site, nil
 }
 
-// Open opens the site.
-func (c *Control) Open(s Setup, _ *bool) error {
+// Open opens the site. If it misses a library, it says so without an error, whose type the caller would not know.
+func (c *Control) Open(s Setup, missing *string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := s.check(); err != nil || c.site != nil {
@@ -216,6 +216,10 @@ func (c *Control) Open(s Setup, _ *bool) error {
 	defer stop()
 	x, err := c.server.open(ctx, s)
 	c.site = x
+	if no := (*driver.Missing)(nil); errors.As(err, &no) {
+		*missing = no.Text
+		return nil
+	}
 	return err
 }
 

@@ -22,6 +22,7 @@ type Setup struct {
 	Steps    []analyze.Again
 	Regions  []Region
 	Need     [][]bool // by GPU and region: whether it is needed there
+	Calls    []bool   // by GPU: whether steps call cuBLAS there
 	Initial  []bool   // by region: whether it contains something at first, and changes
 	Modules  []string // in PTX
 	Slots    int      // how many requests run at once
@@ -35,7 +36,7 @@ type Setup struct {
 
 // check reports what of a setup cannot be.
 func (s *Setup) check() error {
-	if s.Me < 0 || s.Me >= MostGPUs || len(s.Sites) < 1 || len(s.Sites) > MostGPUs || len(s.Devices) != len(s.Sites) || len(s.Need) != len(s.Sites) || len(s.Initial) != len(s.Regions) ||
+	if s.Me < 0 || s.Me >= MostGPUs || len(s.Sites) < 1 || len(s.Sites) > MostGPUs || len(s.Devices) != len(s.Sites) || len(s.Need) != len(s.Sites) || len(s.Calls) != len(s.Sites) || len(s.Initial) != len(s.Regions) ||
 		s.Slots < 1 || s.Slots > MostInFlight || s.Split != 0 && (s.Split < 0 || len(s.Sites) != 2 || s.Sites[0] != s.Sites[1]) || s.Host < 0 || s.Host > 1<<40 || s.Flags < 0 || s.Flags > 1<<20 || s.Deadline <= 0 {
 		return fmt.Errorf("expected the setup of a run; found that of %d GPUs and %d requests", len(s.Sites), s.Slots)
 	}
@@ -47,6 +48,13 @@ func (s *Setup) check() error {
 	for i := range s.Steps {
 		k := &s.Steps[i]
 		good := k.Kernel == "" || k.Module >= 0 && k.Module < len(s.Modules)
+		if k.Routine != "" { // no other symbol of the library, and what is an address is one of a buffer
+			all := analyze.Routine(k.Routine)
+			good = good && k.Kernel == "" && len(all) > 0 && len(k.Args) == 8*len(all)
+			for i, a := range all {
+				good = good && (a == analyze.Address) == slices.Contains(k.Pointers, 8*i)
+			}
+		}
 		for _, at := range k.Pointers {
 			good = good && at >= 0 && at <= len(k.Args)-8
 		}
@@ -63,13 +71,19 @@ const MostInFlight = 1024
 // chunk is how much memory is read or written at once.
 const chunk = 8 << 20
 
+// workspace is what calls of cuBLAS may use beside their matrices, on each GPU and for each request that runs at once: as much as
+// NVIDIA recommends for Hopper and Blackwell.
+const workspace = 32 << 20
+
 // site runs the GPUs of one machine.
 type site struct {
 	Setup
 	process *driver.Process
 	gpus    []driver.GPU // by GPU of the plan; Number is -1 for those of other sites
 	kernels []map[string]int
-	bases   [][][]uint64 // by GPU, slot and region: addresses, 0 where there is none. The last slot has what memory contains at first
+	calls   []map[string]int // by GPU and symbol: routines of cuBLAS
+	spaces  [][]uint64       // by GPU and slot: their workspaces
+	bases   [][][]uint64     // by GPU, slot and region: addresses, 0 where there is none. The last slot has what memory contains at first
 	links   map[stream]link
 	scratch sync.Mutex // the first chunk of the host's memory
 
@@ -128,6 +142,7 @@ func (x *site) prepare() error {
 	}
 	for g, at := range x.Sites {
 		x.gpus, x.kernels, x.bases = append(x.gpus, driver.GPU{Number: -1}), append(x.kernels, map[string]int{}), append(x.bases, nil)
+		x.calls, x.spaces = append(x.calls, map[string]int{}), append(x.spaces, make([]uint64, x.Slots))
 		if at != x.Me || !slices.Contains(x.Need[g], true) {
 			continue
 		}
@@ -157,11 +172,18 @@ func (x *site) prepare() error {
 	return nil
 }
 
-// load loads the modules of which a kernel runs.
+// load loads the modules of which a kernel runs, and the routines that are called.
 func (x *site) load(g int) error {
 	modules := map[int]int{}
 	for i := range x.Steps {
 		s := &x.Steps[i]
+		if _, ok := x.calls[g][s.Routine]; !ok && s.Routine != "" && x.Calls[g] {
+			f, err := x.process.Routine(x.gpus[g].Number, s.Routine)
+			if err != nil {
+				return err
+			}
+			x.calls[g][s.Routine] = f
+		}
 		if _, ok := x.kernels[g][s.Kernel]; ok || s.Kernel == "" {
 			continue
 		}
@@ -200,6 +222,12 @@ func (x *site) allocate(g int) error {
 				}
 				x.bases[g][slot][i] = at
 			}
+		}
+	}
+	for slot := 0; x.Calls[g] && slot < x.Slots; slot++ {
+		var err error
+		if x.spaces[g][slot], err = x.process.Alloc(x.gpus[g].Number, workspace); err != nil {
+			return fmt.Errorf("%d bytes in which cuBLAS works, for request %d of %d: %w", workspace, slot+1, x.Slots, err)
 		}
 	}
 	return nil

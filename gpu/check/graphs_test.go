@@ -7,13 +7,15 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/muster-sched/muster/disagg/analyze"
 	"github.com/muster-sched/muster/disagg/ptx"
 	"github.com/muster-sched/muster/disagg/worker"
 	"github.com/muster-sched/muster/gpu/driver"
 )
 
-// partition is B6: a step of many short kernels as one graph on one part of the GPU, and cut into graphs on two parts. What
-// counts is that all steps write the same bytes, and the CPU time of the driver's calls for a step.
+// partition is B6: a step of many short kernels as one graph on one part of the GPU, and cut into graphs on two parts; and on
+// one part with calls of cuBLAS in place of a kernel. What counts is that all steps write the same bytes, and the CPU time of
+// the driver's calls for a step.
 func partition(r *report, l *lab, o driver.Options, s sizes) {
 	s.matrix, s.vector, s.layers, s.requests = 16, 512, s.deep, s.steps
 	p := &pair{r: r, o: o, s: s, modules: []*ptx.Module{l.module("shapes.ptx"), l.module("elementwise.ptx")}, trace: layers(s, nil)}
@@ -65,4 +67,15 @@ func partition(r *report, l *lab, o driver.Options, s sizes) {
 		ratio = two / one
 	}
 	r.judge("B6", "launching two graphs, by one", ratio, "x", "at most 2", ratio > 0 && ratio <= 2)
+	for i := range p.trace.Nodes {
+		c := &p.trace.Nodes[i]
+		if c.Kernel != "gemm" {
+			continue
+		}
+		size := analyze.Value(fmt.Sprint(s.matrix))
+		p.trace.Nodes[i] = analyze.Call{Name: c.Name, Library: "cublasSgemm", Values: map[string]analyze.Value{"m": size, "n": size, "k": size, "A": c.Args[2], "B": c.Args[1], "C": c.Args[0]}}
+	}
+	if launching("with cuBLAS, call by call", whole, false) > 0 {
+		launching("with cuBLAS, one graph", whole, true)
+	}
 }

@@ -30,7 +30,7 @@ type Options struct {
 // Error is a call of the driver that failed.
 type Error struct {
 	Call, Name string
-	Code       int // CUresult
+	Code       int // CUresult, or cublasStatus_t of a call of cuBLAS
 	Text       string
 }
 
@@ -39,11 +39,19 @@ func (e *Error) Error() string {
 	if e.Name == "-" {
 		text = fmt.Sprintf("the driver's %s failed", e.Call)
 	}
+	if strings.HasPrefix(e.Call, "cublas") {
+		text = fmt.Sprintf("%s returned %s (%d)", e.Call, e.Name, e.Code)
+	}
 	if e.Text != "" {
 		text += ": " + e.Text
 	}
 	return text
 }
+
+// Missing is cuBLAS, or a routine of it, that is not there.
+type Missing struct{ Text string }
+
+func (e *Missing) Error() string { return e.Text }
 
 // ErrEnded is a program that ended without an error of the driver, such as one that was killed.
 var ErrEnded = errors.New("muster-gpu-worker ended")
@@ -142,6 +150,8 @@ func (p *Process) read(out io.Reader) {
 				e.Code, _ = strconv.Atoi(fields[1])
 			}
 			p.fail(e)
+		case "missing":
+			p.fail(&Missing{rest})
 		default:
 			p.answers <- line
 		}
@@ -313,6 +323,18 @@ func (p *Process) Load(gpu int, text string) (int, error) {
 func (p *Process) Function(module int, name string) (int, error) {
 	_, n, err := p.ask("function %d %s", module, name)
 	return n, err
+}
+
+// Routine returns a function of cuBLAS for a GPU. An error may be *Missing.
+func (p *Process) Routine(gpu int, name string) (int, error) {
+	_, n, err := p.ask("routine %d %s", gpu, name)
+	return n, err
+}
+
+// Call is the command that calls a routine on a stream, with memory for it to work in, and with the arguments after the
+// handle: numbers and, of a value of which the routine takes the address, @ and its eight bytes in hexadecimal digits.
+func Call(routine, stream int, workspace, bytes uint64, arguments []string) string {
+	return fmt.Sprintf("call %d %d %d %d %s", routine, stream, workspace, bytes, strings.Join(arguments, " "))
 }
 
 // Launch is the command that runs a kernel on a stream, with packed arguments.

@@ -453,6 +453,15 @@ MUSTER_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, 
 	return m ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+MUSTER_EXPORT CUresult cuPointerGetAttribute(void *out, int attribute, CUdeviceptr address) {
+	pthread_mutex_lock(&lock);
+	struct mapping *m = attribute == 9 ? find(address, 0) : NULL; // the ordinal of the device
+	if (m)
+		*(int *)out = m->memory->device;
+	pthread_mutex_unlock(&lock);
+	return m ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 MUSTER_EXPORT CUresult cuMemHostRegister_v2(void *at, size_t size, unsigned flags) { return (void)flags, at && size ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
 MUSTER_EXPORT CUresult cuMemHostUnregister(void *at) { return at ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
 

@@ -29,11 +29,15 @@ func build(dir string) (built, error) {
 	_, this, _, _ := runtime.Caller(0)
 	source := filepath.Dir(filepath.Dir(this))
 	b := built{dir}
-	library := []string{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden",
-		"-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic", "-Wl,-z,defs", "-o"}
+	library := func(dir, name string, sources ...string) []string {
+		flags := []string{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden",
+			"-Wl,-soname," + name, "-Wl,-Bsymbolic", "-Wl,-z,defs", "-o", filepath.Join(dir, name)}
+		return append(append(flags, sources...), "-ldl", "-lpthread", "-lm")
+	}
 	for _, command := range [][]string{
-		append(library, filepath.Join(b.shim(), "libcuda.so.1"), "shim/shim.c", "shim/memory.c", "-ldl", "-lpthread"),
-		append(library, filepath.Join(b.fake(), "libcuda.so.1"), "fake/fake.c", "-ldl", "-lpthread"),
+		library(b.shim(), "libcuda.so.1", "shim/shim.c", "shim/memory.c"),
+		library(b.fake(), "libcuda.so.1", "fake/fake.c"),
+		library(b.fake(), "libcublas.so.12", "fake/cublas.c"),
 		{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", b.trainer(), "fake/trainer.c", "-ldl", "-lpthread"},
 		{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", b.call(), "call/call.c", "-ldl", "-lpthread"},
 		{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", b.worker(), "worker/worker.c", "-ldl", "-lpthread"},
@@ -130,7 +134,8 @@ func (n *Node) Caller() (program, driver string, environment []string) {
 }
 
 // Worker is the program that makes the driver's calls that run kernels, and the driver's path, as driver.Options takes
-// them, with their environment. On the fake driver, kernels in PTX run on an interpreter, on so many GPUs.
+// them, with their environment. On the fake driver, kernels in PTX run on an interpreter, and calls of
+// cuBLAS on the CPU, on so many GPUs.
 func (n *Node) Worker(tb testing.TB, gpus int) (program, driver string, environment []string) {
 	tb.Helper()
 	if len(n.fake) > 0 {
@@ -140,6 +145,7 @@ func (n *Node) Worker(tb testing.TB, gpus int) (program, driver string, environm
 		}
 		n.Set("MUSTER_FAKE_GPU_INTERPRETER", interpreter)
 		n.Set("MUSTER_FAKE_GPU_COUNT", fmt.Sprint(gpus))
+		n.Set("MUSTER_CUBLAS", filepath.Join(n.driver, "libcublas.so.12"))
 	}
 	return n.b.worker(), filepath.Join(n.driver, "libcuda.so.1"), n.fake
 }

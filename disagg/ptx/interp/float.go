@@ -71,6 +71,9 @@ func (t typ) decode(x uint64) float64 {
 	return half(uint16(x))
 }
 
+// Float returns the bits of a value in a type of floats such as f16, rounded to the nearest.
+func Float(t string, x float64) uint64 { return typeOf(t).encode(x) }
+
 // encode rounds to the nearest, ties to even.
 func (t typ) encode(f float64) uint64 { return t.round(f, "rn") }
 
