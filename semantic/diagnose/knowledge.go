@@ -61,6 +61,10 @@ type signature struct {
 	Library Category `yaml:"library"`
 	// Optional exceptions are often handled: a program goes on without the package or the tracker.
 	Optional bool `yaml:"optional"`
+	// Explains: a library prints it under its exception, to say what happened.
+	Explains bool `yaml:"explains"`
+	// Mild: a job that completes a step after it is not affected.
+	Mild bool `yaml:"mild"`
 	// Parse names what reads the rest of the line: xid, sxid, first-allocation.
 	Parse string `yaml:"parse"`
 
@@ -125,6 +129,7 @@ const (
 	markFrame
 	markChain
 	markOpener
+	markStack  // of a logger that was asked for it, without an error
 	markExcuse // the program goes on
 )
 
@@ -138,6 +143,7 @@ var marks = []struct {
 	{"was the direct cause of the following exception", markChain},
 	{"Error executing job with overrides", markOpener},
 	{"Exception in thread ", markOpener},
+	{"Stack (most recent call last", markStack},
 	{"retry", markExcuse}, {"retried", markExcuse}, {"skipp", markExcuse}, {"ignor", markExcuse}, {"fall back", markExcuse},
 	{"falling back", markExcuse}, {"fallback", markExcuse}, {"continu", markExcuse}, {"will try", markExcuse}, {"trying again", markExcuse},
 	{"non-fatal", markExcuse}, {"recover", markExcuse}, {"resum", markExcuse}, {"not critical", markExcuse}, {" handled", markExcuse},

@@ -45,6 +45,9 @@ const near = 8
 // maxCluster bounds such an event.
 const maxCluster = 40
 
+// message is how many lines of an exception's message, and of a library's own stack in it, are searched for what explains it.
+const message = 60
+
 // add keeps an event.
 func (s *scan) add(e *event) {
 	if e.sig.Role == roleStop || e.sig.Role == roleSuccess { // an exception such as KeyboardInterrupt
@@ -63,6 +66,10 @@ func (s *scan) add(e *event) {
 		e.chain = nil
 	}
 	s.look()
+	if p := s.before; p != nil && e.sig.Explains && !e.traceback && p.traceback && p.sig.Name != e.sig.Name && p.rank() != aDecisive && e.line-p.line <= message {
+		e.root, e.traceback, e.printed = p.root, true, p.printed
+		s.remove(p)
+	}
 	e.cluster = e.root
 	if p := s.before; p != nil && p.rank() <= aSuspect && e.root > p.line && e.root-p.line <= near && e.root-p.cluster <= maxCluster {
 		e.cluster = p.cluster
@@ -112,6 +119,8 @@ func (e *event) over() bool {
 		return true
 	case r == aDecisive || r == aWatch:
 		return false
+	case e.mild && e.continued+e.begun > 0:
+		return true
 	case r <= aSuspect && e.continued >= enough:
 		return !e.sig.isHardware() || e.excused
 	case e.early && e.begun >= enough: // at the start, the program may try what it can do without

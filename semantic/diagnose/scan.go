@@ -20,6 +20,8 @@ type event struct {
 	printed bool
 	// excused errors have words around them that say that the program goes on.
 	excused bool
+	// mild: the level of its logger, or its signature, says that the program goes on.
+	mild bool
 	// early: no step was complete before it.
 	early bool
 	// quiet: it came after the end of the job.
@@ -108,6 +110,9 @@ func (s *scan) line(index int64, line []byte) {
 		s.head(index, line)
 		s.chained()
 		return
+	case s.found.has(markStack):
+		s.stack(index, line)
+		return
 	case s.found.has(markChain):
 		s.chain = s.before != nil
 		return
@@ -132,6 +137,14 @@ func (s *scan) line(index int64, line []byte) {
 	if sig != nil {
 		s.observe(index, line, sig)
 	}
+}
+
+// level finds the level of a logger that says that the program goes on. NCCL reports its errors as warnings.
+var level = regexp.MustCompile(`^.{0,80}?(?:\b(?:WARNING|WARN|INFO|DEBUG)\b|\[W[\d ])`)
+
+// mild says whether a line's logger holds it for less than an error.
+func mild(line []byte) bool {
+	return level.Match(line) && !bytes.Contains(line, []byte("NCCL "))
 }
 
 // excused notes lines that say that the program goes on. They matter only next to an event.
@@ -175,7 +188,7 @@ func (s *scan) observe(index int64, line []byte, sig *signature) {
 		s.ends(index)
 		for _, events := range s.events {
 			for _, e := range events {
-				e.survived = e.survived || e.early && e.begun >= enough && !e.traceback && !e.sig.isHardware()
+				e.survived = e.survived || !e.traceback && !e.sig.isHardware() && e.rank() != aDecisive && (e.mild || e.early && e.begun > 0)
 			}
 		}
 	case roleStop:
@@ -185,7 +198,13 @@ func (s *scan) observe(index int64, line []byte, sig *signature) {
 	case roleClears:
 		s.clear(sig.Clears)
 	default:
-		s.add(&event{root: index, line: index, text: clip(line), sig: sig})
+		e := &event{root: index, line: index, text: clip(line), sig: sig, mild: sig.Mild || mild(line)}
+		if e.mild && e.rank() == aRoot {
+			c := *sig
+			c.Role, c.Confidence = roleSuspect, c.Confidence*0.7
+			e.sig = &c
+		}
+		s.add(e)
 	}
 }
 

@@ -15,6 +15,7 @@ type block struct {
 	outermost string // the function of its first frame
 	innermost string // the file of its last frame
 	foreign   int    // lines of others since
+	stack     bool   // not of an error: a logger was asked where it is
 	setup     bool   // a frame is of the program's setup
 	first     bool   // a frame is of a call that is the first to use the GPU, and needs little memory
 	pending   *event // it ended with an exception that gives another one again
@@ -40,6 +41,9 @@ var rootFunctions = map[string]bool{
 	"_worker_loop": true, "__bootstrap": true, "_wrapped_fn": true, "run_code": true, "launch": true, "": true,
 }
 
+// levels of loggers stand where a class would.
+var levels = map[string]bool{"DEBUG": true, "INFO": true, "NOTICE": true, "WARN": true, "WARNING": true, "ERROR": true, "CRITICAL": true, "FATAL": true}
+
 // exceptionLike says whether a line begins with the name of an exception. Behind a frame the name of any class will do.
 func exceptionLike(text []byte, behindFrame bool) bool {
 	m := className.FindSubmatch(text)
@@ -47,6 +51,9 @@ func exceptionLike(text []byte, behindFrame bool) bool {
 		return false
 	}
 	name := m[2]
+	if levels[string(name)] {
+		return false
+	}
 	if endsLike.Match(name) {
 		return len(m[1]) > 0 || name[0] >= 'A' && name[0] <= 'Z'
 	}
@@ -83,6 +90,11 @@ func (s *scan) open(b *block) {
 		s.blocks = append(s.blocks[:0], s.blocks[1:]...)
 	}
 	s.blocks = append(s.blocks, b)
+}
+
+// stack opens the stack that a logger shows with a message. Its end is no error.
+func (s *scan) stack(index int64, line []byte) {
+	s.open(&block{prefix: string(line[:max(bytes.Index(line, []byte("Stack (most")), 0)]), root: index, last: index, stack: true})
 }
 
 // orphan opens a traceback whose head is missing: a cut log, or a syntax error.
@@ -182,6 +194,10 @@ func (s *scan) frame(b *block, index int64, text []byte) {
 
 // mayEnd ends a traceback if a line is an exception. Of tracebacks that mix, that is the first one.
 func (s *scan) mayEnd(owner *block, index int64, text []byte) bool {
+	if owner.stack {
+		owner.root = -1
+		return false
+	}
 	if !exceptionLike(text, owner.last == index-1 && owner.frames > 0) {
 		return false
 	}
