@@ -179,7 +179,7 @@ func load(from fs.FS) (*knowledge, error) {
 	}
 	for _, p := range k.progress {
 		var err error
-		if p.match, err = regexp.Compile("(?i)" + p.Match); err != nil {
+		if p.match, err = regexp.Compile(p.Match); err != nil {
 			return nil, fmt.Errorf("knowledge/progress.yaml: %w", err)
 		}
 	}

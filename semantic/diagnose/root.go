@@ -119,12 +119,12 @@ func (e *event) over() bool {
 		return true
 	case r == aDecisive || r == aWatch:
 		return false
-	case e.mild && e.continued+e.begun > 0:
+	case e.mild && (e.continued > 0 || e.early && e.begun > 0):
 		return true
 	case r <= aSuspect && e.continued >= enough:
 		return !e.sig.isHardware() || e.excused
 	case e.early && e.begun >= enough: // at the start, the program may try what it can do without
-		return e.sig.Optional || e.printed || !e.traceback && !e.sig.isHardware() && (r <= aSuspect || e.sig.Component == "network")
+		return e.sig.Optional || e.printed || !e.traceback && !e.sig.isHardware()
 	case r <= aSuspect:
 		return false
 	}

@@ -50,6 +50,9 @@ const start = 100_000
 // enough steps after an event say that the job went on.
 const enough = 3
 
+// reopened is how many steps after the end of a job say that another run began. Its own last one may come after its closing words.
+const reopened = 2
+
 // watch is for how many lines after an event steps matter.
 const watch = 600
 
@@ -77,6 +80,7 @@ type scan struct {
 	stop    *Line
 	ended   bool  // the job has ended, and no step came since
 	endedAt int64 // where
+	again   int   // steps since
 	excuse  int64 // the last line that says that the program goes on
 }
 
@@ -211,7 +215,7 @@ func (s *scan) observe(index int64, line []byte, sig *signature) {
 // ends notes that the job has ended. Errors after that are noise, unless steps show that another run began.
 func (s *scan) ends(index int64) {
 	s.look()
-	s.ended, s.endedAt, s.until = true, index, max(s.until, index+watch)
+	s.ended, s.endedAt, s.again, s.until = true, index, 0, max(s.until, index+watch)
 }
 
 // chained makes the traceback that has just begun a part of the last event, if the line before said so.
@@ -232,7 +236,8 @@ func (s *scan) look() {
 		s.steps++
 		s.last[kind] = step
 		if s.ended && i > s.endedAt {
-			s.ended = false
+			s.again++
+			s.ended = s.again < reopened
 		}
 		for _, events := range s.events {
 			for _, e := range events {
@@ -261,7 +266,7 @@ func (k *knowledge) step(line []byte) (kind int, step int64) {
 		if p.Match[0] == '^' {
 			at = 0
 		}
-		if m := p.match.FindSubmatch(line[at:]); m != nil {
+		if m := p.match.FindSubmatch(folded[at:]); m != nil {
 			if n, err := strconv.ParseInt(string(m[1]), 10, 64); err == nil {
 				return i, n
 			}
