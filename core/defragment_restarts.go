@@ -46,17 +46,17 @@ func (d *defragmenter) mayRestart(j *job, pod int, bounds *Defrag) bool {
 	if bounds.Restarts == NoRestarts || bounds.Restarts == LPRestarts && j.Class != LP || j.Checkpoint == 0 || !d.couldRestart(j) || j.onLent(d.state) {
 		return false
 	}
-	started := j.started
+	started, of := j.started, -1
 	if !j.Gang {
 		if j.pods[pod].state != podRunning {
 			return false
 		}
-		started = j.pods[pod].started
+		started, of = j.pods[pod].started, pod
 	}
 	if d.now < cluster.Plus(started, max(d.policy.Preempt.MinRuntime, j.MinRuntime)) {
 		return false
 	}
-	return bounds.MaxLost == 0 || (d.now-max(started, j.saved))%j.Checkpoint <= bounds.MaxLost
+	return bounds.MaxLost == 0 || j.unsaved(d.now, of) <= bounds.MaxLost
 }
 
 // restart begins the restart of a job, of which some pods go to other nodes, and reports whether it

@@ -171,7 +171,7 @@ func (f *fight) submit() {
 	f.jobs++
 	j := Job{
 		Name: fmt.Sprint("j", f.jobs), Queue: fmt.Sprint("q", f.rng.IntN(3)), Priority: int32(f.rng.IntN(3)),
-		Gang: f.rng.IntN(2) == 0, Submitted: f.now, Tasks: []Task{t}, Checkpoint: Time(f.jobs%3) * 2 * Second, MinRuntime: Time(f.jobs%4/3) * 5 * Second,
+		Gang: f.rng.IntN(2) == 0, Submitted: f.now, Tasks: []Task{t}, Checkpoint: Time(f.jobs%3) * 2 * Second, SaveWithin: Time(f.jobs/3%2) * Second, MinRuntime: Time(f.jobs%4/3) * 5 * Second,
 	}
 	f.live = append(f.live, j.Name)
 	f.apply(JobSubmitted{Job: j})

@@ -218,8 +218,8 @@ func (ps *pass) putOff(j *job) bool {
 // false if that is not before it has saved its progress, or ends. O(slots).
 func (ps *pass) shortage(j *job, model int) (delay, bool) {
 	safe := cluster.Plus(ps.now, j.Estimate)
-	if j.Checkpoint > 0 {
-		safe = min(safe, cluster.Plus(ps.now, j.Checkpoint))
+	if most := j.mostUnsaved(); most > 0 {
+		safe = min(safe, cluster.Plus(ps.now, most))
 	}
 	d := delay{}
 	for i, p := range ps.state.Pools() {

@@ -171,6 +171,9 @@ type Job struct {
 	// Checkpoint is the interval at which the job saves its progress; 0 when
 	// it never does and an eviction loses all its work.
 	Checkpoint Time
+	// SaveWithin is how long the job takes at most to save its progress when it is asked to, which a driver does before the job is
+	// evicted for others or restarts elsewhere; 0 when it is not asked. An eviction loses no more than the work of that time.
+	SaveWithin Time
 	// MinRuntime is how long the gang, or each pod of another job, runs at least
 	// before it can be evicted, where that is longer than the policy's.
 	MinRuntime Time

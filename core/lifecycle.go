@@ -32,7 +32,7 @@ func CheckJob(j *Job) error {
 	for _, d := range [...]struct {
 		name string
 		is   Time
-	}{{"grace period of a stale gang", max(j.StaleGrace, 0)}, {"estimate", j.Estimate}, {"checkpoint interval", j.Checkpoint}, {"minimum run time", j.MinRuntime}, {"time to suspend it", j.Suspend.Pause}, {"time to resume it", j.Suspend.Resume}} {
+	}{{"grace period of a stale gang", max(j.StaleGrace, 0)}, {"estimate", j.Estimate}, {"checkpoint interval", j.Checkpoint}, {"time to save its progress", j.SaveWithin}, {"minimum run time", j.MinRuntime}, {"time to suspend it", j.Suspend.Pause}, {"time to resume it", j.Suspend.Resume}} {
 		if err := checkDuration(j.Name, d.name, d.is); err != nil {
 			return err
 		}
@@ -175,7 +175,7 @@ func (e *Engine) sizeBonus(j *Job) Time {
 // requeueLast puts a job behind those that wait, if the policy says so and its eviction lost all
 // that its pods had done.
 func (e *Engine) requeueLast(j *job, now Time) {
-	if e.policy.Requeue.Timestamp != EvictionTime || j.Checkpoint > 0 || j.saved > j.started {
+	if e.policy.Requeue.Timestamp != EvictionTime || j.mostUnsaved() > 0 || j.saved > j.started {
 		return
 	}
 	e.waiting.dequeue(j)

@@ -169,7 +169,7 @@ func (c *entitlement) together(u *holding) (gpu, loses Milli) {
 			gpu = max(gpu, d.amount)
 		}
 	}
-	if c.policy.Preempt.MaxSuspended > 0 && u.job.Suspend.HostMemMiB > 0 {
+	if c.policy.Preempt.MaxSuspended > 0 && u.job.Suspend.HostMemMiB > 0 || u.job.SaveWithin > 0 {
 		return gpu, 0
 	}
 	_, loses = u.job.lost(0, int(u.pod))

@@ -104,13 +104,13 @@ func (us *units) prefers(t *Task) []place.Preference {
 
 // preferLent says which lent nodes the unit prefers. On those an HP job evicts no pod for its GPUs, but
 // the owner does at the end of its window: they suit a job that ends by then, or one that saves its
-// progress, which loses an interval at most. Who loses all its work starts there last.
+// progress, which loses little. Who loses all its work starts there last.
 func (us *units) preferLent(j *job) {
 	if j.Estimate > 0 {
 		us.unit.Ends = cluster.Plus(us.now, j.Estimate)
 	}
-	if j.Checkpoint > 0 {
-		us.unit.Saves = cluster.Plus(us.now, j.Checkpoint)
+	if most := j.mostUnsaved(); most > 0 {
+		us.unit.Saves = cluster.Plus(us.now, most)
 	}
 }
 

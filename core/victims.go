@@ -756,7 +756,7 @@ func (j *job) lost(now Time, pod int) (work int64, gpu Milli) {
 }
 
 // unsaved returns how long ago the last checkpoint of the job's running pods was, or of one of them (-1 for all). Checkpoints come
-// at their interval, and when the job reports one.
+// at their interval, and when the job reports one. A job that saves its progress when it is asked to does no work meanwhile, and loses none else.
 func (j *job) unsaved(now Time, pod int) Time {
 	since := j.started
 	if pod >= 0 {
@@ -766,5 +766,16 @@ func (j *job) unsaved(now Time, pod int) Time {
 	if j.Checkpoint > 0 {
 		age %= j.Checkpoint
 	}
+	if j.SaveWithin > 0 {
+		age = min(age, j.SaveWithin)
+	}
 	return max(age, 0)
+}
+
+// mostUnsaved is the most work that an eviction of the job can lose; 0 if it can be all.
+func (j *Job) mostUnsaved() Time {
+	if j.Checkpoint > 0 && j.SaveWithin > 0 {
+		return min(j.Checkpoint, j.SaveWithin)
+	}
+	return max(j.Checkpoint, j.SaveWithin)
 }

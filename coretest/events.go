@@ -312,7 +312,7 @@ func readJob(l *line, tasks []*line, now core.Time) core.Job {
 		Mobility: core.Mobility(l.oneOf("mobility", core.Mobilities[:], 0)),
 		Foreign:  l.flag("foreign"),
 		Topology: core.TopologyRequest{Required: l.word("required", ""), Preferred: l.word("preferred", ""), Closeness: l.milli("closeness", 0)},
-		Estimate: l.time("estimate", 0), Checkpoint: l.time("checkpoint", 0), MinRuntime: l.time("minruntime", 0), StaleGrace: l.time("stalegrace", 0),
+		Estimate: l.time("estimate", 0), Checkpoint: l.time("checkpoint", 0), SaveWithin: l.time("savewithin", 0), MinRuntime: l.time("minruntime", 0), StaleGrace: l.time("stalegrace", 0),
 		Suspend:   core.Suspension{Pause: l.time("pause", 0), Resume: l.time("resume", 0), HostMemMiB: int64(l.number("hostmem", 0)) * 1024},
 		Submitted: l.time("submitted", now),
 	}

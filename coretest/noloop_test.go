@@ -68,6 +68,7 @@ func (s *story) fight() {
 		Name: fmt.Sprintf("j%d", s.jobs), Queue: pick(s, queueNames...), Class: core.Class(s.up(2)), Priority: int32(s.up(3)),
 		Gang: s.chance(2), Submitted: s.Now, Checkpoint: core.Time(s.up(2)) * 5 * core.Second, NotPreemptible: s.chance(12),
 		Mobility:   s.mobility(),
+		SaveWithin: core.Time(s.jobs%3) * 2 * core.Second,
 		MinRuntime: pick(s, 0, 0, 0, 3*core.Second), Estimate: core.Time(s.jobs%5) * 4 * core.Second,
 	}
 	s.jobs++

@@ -275,7 +275,7 @@ func (s *story) submit() {
 		Name: fmt.Sprintf("j%d", s.jobs), Queue: pick(s, queueNames...), User: pick(s, "", "ann", "bob"), Kind: core.Kind(s.up(4)), Class: core.Class(s.up(2)),
 		Priority: int32(s.up(3)), Gang: s.chance(2), Submitted: s.Now, Estimate: core.Time(s.up(3)) * core.Second,
 		NotPreemptible: s.chance(8), Locked: s.chance(8), Mobility: s.mobility(), Checkpoint: core.Time(s.up(2)) * 5 * core.Second,
-		MinRuntime: pick(s, 0, 0, 0, 11*core.Second), NeverOnLent: s.chance(8),
+		SaveWithin: core.Time(s.jobs%3) * 3 * core.Second, MinRuntime: pick(s, 0, 0, 0, 11*core.Second), NeverOnLent: s.chance(8),
 	}
 	s.jobs++
 	if j.NeverOnLent {

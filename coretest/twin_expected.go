@@ -87,7 +87,7 @@ func (w *Twin) putOff(j *job, model string, free core.Milli, now core.Time) bool
 	for k := core.Time(1); k <= hours; k++ {
 		at := (now/hour + k) * hour
 		beyond = beyond * 8 / 10
-		if at >= now+j.Estimate || j.Checkpoint > 0 && at >= now+j.Checkpoint {
+		if at >= now+j.Estimate || j.Checkpoint > 0 && at >= now+j.Checkpoint || j.SaveWithin > 0 && at >= now+j.SaveWithin {
 			return false
 		}
 		if rise := mean[at/hour%hours] + beyond - has; rise > max(0, free-needs) {

@@ -19,7 +19,7 @@ func (w *Twin) sizeBonus(j *core.Job) core.Time {
 // requeued notes that a pod of a job has left: one that was evicted and saves no progress may wait
 // behind others now.
 func (w *Twin) requeued(now core.Time, j *job, p *pod) {
-	if (p == nil || p.evicted && j.suspended == nil) && w.policy.Requeue.Timestamp == core.EvictionTime && j.Checkpoint == 0 {
+	if (p == nil || p.evicted && j.suspended == nil) && w.policy.Requeue.Timestamp == core.EvictionTime && j.Checkpoint == 0 && j.SaveWithin == 0 {
 		j.ordered = now - j.bonus
 	}
 }

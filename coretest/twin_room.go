@@ -125,8 +125,8 @@ func (w *Twin) restartScheduled(j *job, d *core.Decision, now core.Time) error {
 	case !settled:
 		return fmt.Errorf("it has run since %v only", since)
 	}
-	if age := (now - max(since, j.saved)) % j.Checkpoint; f.MaxLost > 0 && age > f.MaxLost {
-		return fmt.Errorf("it saved its progress %v ago", age)
+	if age := j.unsaved(since, now); f.MaxLost > 0 && age > f.MaxLost {
+		return fmt.Errorf("it loses the work of %v", age)
 	}
 	if err := w.pay(len(d.Pods), now); err != nil {
 		return err

@@ -614,6 +614,18 @@ func (w *Twin) leaseOver(j *job, d *core.Decision, now core.Time) bool {
 	return lease > 0 && now-since >= lease
 }
 
+// unsaved is the work that a part of the job loses if it is evicted, which has run since a time.
+func (j *job) unsaved(since, now core.Time) core.Time {
+	age := now - max(since, j.saved)
+	if j.Checkpoint > 0 {
+		age %= j.Checkpoint
+	}
+	if j.SaveWithin > 0 && age > j.SaveWithin {
+		return j.SaveWithin // it saves its progress when it is asked to
+	}
+	return age
+}
+
 // outweighed reports whether f can be so far behind that the pods of a decision leave for it after their lease: its index, raised by the part
 // of their run that they lose, must be below that of the other side. The twin does not know what plans in progress
 // keep for jobs, so f's side counts here as if it held nothing, the other one as if it held all that it requests.
@@ -630,17 +642,11 @@ func (w *Twin) outweighed(f, j *job, d *core.Decision, now core.Time) bool {
 			break
 		}
 	}
-	age := func(since core.Time) core.Time {
-		if since = now - max(since, j.saved); j.Checkpoint > 0 {
-			since %= j.Checkpoint
-		}
-		return since
-	}
 	for _, at := range d.Pods {
 		started := j.pods[at.Pod].started
-		ran, unsaved := now-started, age(started)
+		ran, unsaved := now-started, j.unsaved(started, now)
 		if j.Gang {
-			ran, unsaved = now-j.started, min(unsaved, age(j.started)) // the pod may leave alone, or with the gang
+			ran, unsaved = now-j.started, min(unsaved, j.unsaved(j.started, now)) // the pod may leave alone, or with the gang
 		}
 		if product(behind, ran+unsaved).Cmp(product(ahead, ran)) >= 0 {
 			return false

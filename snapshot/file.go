@@ -99,9 +99,10 @@ type job struct {
 	Preempt  *bool    `json:"preemptible,omitempty"` // true
 	Topology request  `json:"topology,omitempty"`
 	placing
-	// Checkpoint is the interval at which progress is saved, Estimate the
-	// expected run time.
+	// Checkpoint is the interval at which progress is saved, SaveWithin how long that takes where the job is asked to before it is
+	// evicted, Estimate the expected run time.
 	Checkpoint v1alpha1.Duration `json:"checkpoint,omitempty"`
+	SaveWithin v1alpha1.Duration `json:"saveWithin,omitempty"`
 	Estimate   v1alpha1.Duration `json:"estimate,omitempty"`
 	// Combinations are the GPU models on which the tasks of a gang may be together, such as A100+L40S=2.3/1.9@3.5.
 	Combinations []string `json:"combinations,omitempty"`

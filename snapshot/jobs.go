@@ -207,6 +207,7 @@ func (j *job) job(now core.Time) core.Job {
 		Submitted:      now - j.age(),
 		Estimate:       core.Time(j.Estimate),
 		Checkpoint:     core.Time(j.Checkpoint),
+		SaveWithin:     core.Time(j.SaveWithin),
 		StaleGrace:     core.Time(j.StaleGrace),
 		Suspend:        core.Suspension{Pause: core.Time(j.Suspend.Pause), Resume: core.Time(j.Suspend.Resume), HostMemMiB: j.Suspend.HostMemMiB},
 	}
