@@ -79,9 +79,11 @@ type Acts struct {
 	Release []translate.ClaimWrite // the resource claims whose devices are to be given back
 	Select  []SelectNode
 	Evict   []Evict
-	Suspend []Suspend
-	Move    []Move
-	Stay    []Stay
+	// Together has the pods of gangs that save themselves together and then leave one by one.
+	Together [][]Evict
+	Suspend  []Suspend
+	Move     []Move
+	Stay     []Stay
 	// Count has the pods whose eviction was cancelled, and which the Job controller must
 	// count again.
 	Count []Pod
@@ -225,6 +227,9 @@ func (a *Actor) Do(ctx context.Context, acts Acts) {
 	}
 	for _, x := range acts.Evict {
 		go a.evict(ctx, x)
+	}
+	for _, list := range acts.Together {
+		go a.evictTogether(ctx, list)
 	}
 	for i := range acts.Suspend {
 		go a.suspend(ctx, &acts.Suspend[i])

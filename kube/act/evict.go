@@ -38,7 +38,10 @@ type Evict struct {
 	// Node is where it is, and SaveWithin how long its processes may take to save themselves first; 0: they are not asked to.
 	Node       string
 	SaveWithin time.Duration
-	Shard      int // of its group
+	// Notice is how long another job waits at most for that and for its end, after which it had the time that was left; 0: no job waits.
+	Notice time.Duration
+	Asks   int64 // the seconds to end that the pod asks for
+	Shard  int   // of its group
 }
 
 // MaxGrace is the maximum time to terminate for a pod that is evicted for another, unless the
@@ -66,8 +69,16 @@ const evictPause = 5 * time.Second
 //
 // Before all that, its processes save themselves, where they can.
 func (a *Actor) evict(ctx context.Context, e Evict) {
-	a.save(ctx, []Evict{e})
-	a.evictNow(ctx, e)
+	a.evictTogether(ctx, []Evict{e})
+}
+
+// evictTogether is evict for pods that save themselves together.
+func (a *Actor) evictTogether(ctx context.Context, list []Evict) {
+	a.save(ctx, list)
+	for _, e := range list[1:] {
+		go a.evictNow(ctx, e)
+	}
+	a.evictNow(ctx, list[0])
 }
 
 // evictNow is evict for a pod that has saved what it can.

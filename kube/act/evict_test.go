@@ -224,10 +224,14 @@ func TestGrace(t *testing.T) {
 type savers struct {
 	x     *moving
 	asked []string
+	inAll time.Duration
+	takes time.Duration
 	err   error
 }
 
-func (s *savers) Save(_ context.Context, pods []Saving) error {
+func (s *savers) Save(_ context.Context, pods []Saving, inAll time.Duration) error {
+	s.x.clock = s.x.clock.Add(s.takes)
+	s.inAll = inAll
 	for _, p := range pods {
 		s.asked = append(s.asked, fmt.Sprintf("%s on %s within %v, there: %t", p.Name, p.Node, p.Within, s.x.pod("old") != nil))
 	}
@@ -257,6 +261,50 @@ func TestSaveBeforeEviction(t *testing.T) {
 			}
 			if m.pod("old") != nil {
 				t.Error("it is not evicted")
+			}
+		})
+	}
+}
+
+// A pod that makes room for another has, for its save and its end, as long as the policy says. One that says that it takes longer to save
+// itself is not asked, and ends as any other; and so does one that could not save itself.
+func TestSaveWithinNotice(t *testing.T) {
+	for _, x := range []struct {
+		name          string
+		within, takes time.Duration
+		err           error
+		asked         bool
+		grace         *int64
+	}{
+		{"it is saved early", time.Minute, 20 * time.Second, nil, true, nil},
+		{"little time is left to end", time.Minute, 70 * time.Second, nil, true, new(int64(20))},
+		{"no time is left", time.Minute, 90 * time.Second, nil, true, new(int64(1))},
+		{"it cannot save itself", time.Minute, 80 * time.Second, errors.New("disk full"), true, nil},
+		{"it takes too long", 91 * time.Second, 0, nil, false, nil},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			m := newMoving(t)
+			s := &savers{x: m, err: x.err, takes: x.takes}
+			m.saver = s
+			var grace []*int64
+			m.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				grace = append(grace, a.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction).DeleteOptions.GracePeriodSeconds)
+				return true, nil, nil
+			})
+			p := m.pod("old")
+			e := Evict{Pod: Pod{p.Namespace, p.Name, p.UID}, Reason: "PriorityPreemption", Node: "n", SaveWithin: x.within, Notice: 90 * time.Second, Asks: 60}
+			m.evictTogether(context.Background(), []Evict{e, e})
+			synctest.Wait()
+			if asked := len(s.asked) == 2; asked != x.asked || asked && s.inAll != e.Notice {
+				t.Errorf("%s: asked %q, within %v in all", x.name, s.asked, s.inAll)
+			}
+			for _, g := range grace {
+				if (g == nil) != (x.grace == nil) || g != nil && *g != *x.grace {
+					t.Errorf("%s: it has %v to end; expected %v", x.name, g, x.grace)
+				}
+			}
+			if len(grace) != 2 {
+				t.Errorf("%s: %d pods are evicted", x.name, len(grace))
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/muster-sched/muster/core"
@@ -47,11 +48,15 @@ func (m *changes) breakUp(g *tables.Group, reason, why string, list []tables.Evi
 
 // sendOff evicts the given pods of a group.
 func (m *changes) sendOff(g *tables.Group, list []tables.Eviction) {
-	if len(list) > 0 && m.MaySuspend(g) {
+	saves := func(e tables.Eviction) bool { ok, _ := e.Saves(); return ok }
+	switch {
+	case len(list) > 0 && m.MaySuspend(g):
 		m.suspend(g, list)
-		return
+	case g.Gang() && !g.Runs() && slices.ContainsFunc(list, saves):
+		m.acts.Together = append(m.acts.Together, slices.Clone(list))
+	default:
+		m.acts.Evict = append(m.acts.Evict, list...)
 	}
-	m.acts.Evict = append(m.acts.Evict, list...)
 }
 
 // sweepLost evicts the pods on lost nodes:

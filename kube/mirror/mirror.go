@@ -138,7 +138,7 @@ type Config struct {
 	Traced  func(*journey.Journey)
 	// ClosedQueues is [tables.Queues].Closed.
 	ClosedQueues bool
-	// Pauses says that agents can pause the processes of pods (kube/pause).
+	// Pauses says that there are agents, which pause the processes of pods and have them save themselves (kube/pause).
 	Pauses bool
 	// Sleeper stops the processes of pods on standby; nil: they stop by themselves.
 	Sleeper standby.Sleeper
@@ -158,7 +158,7 @@ func New(c Config) *Mirror {
 	m.reports = reports.Reporter{Tables: &m.Tables, Census: &m.Census, Guarded: m.guarded}
 	m.lenders = standby.Lenders{Tables: &m.Tables, Census: &m.Census, Log: c.Log, Metrics: c.Metrics, Tell: m.tell, MustTell: m.mustTell, Say: m.sayStandby, Sleeper: c.Sleeper}
 	m.Policies.Name, m.Topologies.Name, m.Lost.Config = c.PolicyName, c.Topology, c.Lost
-	m.Queues.Closed = c.ClosedQueues
+	m.Queues.Closed, m.Agents = c.ClosedQueues, c.Pauses
 	if c.Builtins != nil {
 		m.Policies.Builtins = c.Builtins
 	}

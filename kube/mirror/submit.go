@@ -108,7 +108,7 @@ func (m *changes) describe(g *tables.Group, p *tables.Pod, job *core.Job) {
 		}
 	}
 	job.MinRuntime, job.Checkpoint, job.Estimate, job.StaleGrace = a.MinRuntime, a.Checkpoint, a.Estimate, a.StaleGrace
-	job.Suspend = m.SuspensionOf(g, p)
+	job.Suspend, job.SaveWithin = m.SuspensionOf(g, p), m.SaveWithin(g)
 	job.Topology.Required, _ = m.Topologies.Level(tables.RequiredBy(g, &a))
 	job.Topology.Preferred, _ = m.Topologies.Level(a.Preferred)
 	job.Topology.Closeness = a.Closeness

@@ -91,6 +91,43 @@ func TestGangOfAJobIsSuspended(t *testing.T) {
 	}
 }
 
+// A gang whose pods have no owner that can be suspended saves itself together before its pods leave one by one for another job. What that
+// costs is what its pods say: it leaves, and not the pod that has run for a shorter time.
+func TestGangSavesTogether(t *testing.T) {
+	y := newToy(t)
+	y.Agents = true
+	y.node("a", 8)
+	y.node("b", 8)
+	y.start()
+	var gang []*v1.Pod
+	for i := range 2 {
+		p := newTestPod(fmt.Sprintf("train-%d", i), 4)
+		p.Annotations[v1alpha1.GangLabel], p.Annotations[v1alpha1.MinMemberAnnotation] = "train", "2"
+		p.Labels[v1alpha1.GangLabel] = "train"
+		p.Annotations[v1alpha1.CheckpointWithinAnnotation] = "30s"
+		gang = append(gang, p)
+	}
+	y.see(gang...)
+	y.run()
+	y.now += 3600 * core.Second
+	y.see(newTestPod("young", 8))
+	y.run()
+	y.now += 600 * core.Second
+	high := newTestPod("high", 8)
+	high.Spec.Priority = new(int32(1000))
+	y.see(high)
+	a := y.decide(y.now).Values(y.Notice())
+	y.acts.Drop()
+	if len(a.Evict)+len(a.Suspend) != 0 || len(a.Together) != 1 || len(a.Together[0]) != 2 {
+		t.Fatalf("%d evictions, %d suspensions, together: %+v", len(a.Evict), len(a.Suspend), a.Together)
+	}
+	for _, e := range a.Together[0] {
+		if e.SaveWithin != 30*time.Second || e.Node != "a" || e.Notice == 0 {
+			t.Errorf("got %+v", e)
+		}
+	}
+}
+
 // The place of a group is kept while its owner is suspended, for a while after that, and
 // not if the owner was not suspended after all. A mark that names a pod keeps none.
 func TestPlaceOfASuspendedGroup(t *testing.T) {

@@ -38,21 +38,27 @@ const (
 )
 
 // Save is that of [act.Saver].
-func (s *Saver) Save(ctx context.Context, pods []act.Saving) error {
-	select {
-	case s.slots <- struct{}{}:
-		defer func() { <-s.slots }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+func (s *Saver) Save(ctx context.Context, pods []act.Saving, inAll time.Duration) error {
 	began := s.Now()
-	err := s.save(ctx, pods)
+	err := s.save(ctx, pods, inAll)
 	s.Metrics.saved(s.Now().Sub(began), err)
 	return err
 }
 
-func (s *Saver) save(ctx context.Context, pods []act.Saving) error {
-	members, done, err := s.members(ctx, pods)
+func (s *Saver) save(ctx context.Context, pods []act.Saving, inAll time.Duration) error {
+	limited := ctx
+	if inAll > 0 {
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeoutCause(ctx, inAll, fmt.Errorf("that is not done after %v", inAll))
+		defer cancel()
+	}
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	case <-limited.Done():
+		return context.Cause(limited)
+	}
+	members, done, err := s.members(limited, pods)
 	defer done()
 	if err != nil {
 		return err
@@ -62,17 +68,17 @@ func (s *Saver) save(ctx context.Context, pods []act.Saving) error {
 		x.within = max(x.within, pods[i].Within)
 	}
 	for try := 0; ; try++ {
-		err := x.once(ctx)
+		err := x.once(limited)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
 		if back := x.release(ctx); back != nil {
 			s.Log.Warn("the agents do not say that pods go on whose progress could not be saved", "pod", pods[0].String(), "error", back)
 		}
-		if _, late := errors.AsType[*lateError](err); !late || try == retries {
-			return err
+		if limited.Err() != nil {
+			return fmt.Errorf("%w: %w", context.Cause(limited), err)
 		}
-		if err := sleep(ctx, askAgain); err != nil {
+		if _, late := errors.AsType[*lateError](err); !late || try == retries || sleep(limited, askAgain) != nil {
 			return err
 		}
 	}

@@ -30,6 +30,7 @@ import (
 type asks struct {
 	mu   sync.Mutex
 	list []string
+	late chan struct{} // pod b does not stand still before pod a is asked to go on; nil: it is not late
 }
 
 func (a *asks) add(format string, args ...any) {
@@ -60,6 +61,16 @@ func process(t *testing.T, dir, pod, says, fails string, asked *asks) {
 	}
 	gputest.SavesItself(t, folder, 7, says, func(ask gputest.Ask) string {
 		asked.add("%s %s", pod, ask.Phase)
+		switch {
+		case asked.late == nil:
+		case pod == "b" && ask.Phase == "Gated":
+			select {
+			case <-asked.late:
+			case <-t.Context().Done():
+			}
+		case pod == "a" && ask.Phase == "Running":
+			close(asked.late)
+		}
 		least := 120
 		if ask.Phase == "Gated" && ask.From != "Running" { // on the way back, perhaps before this process has seen that it was to save
 			least = 1
@@ -82,11 +93,13 @@ func TestSave(t *testing.T) {
 		err               string // empty: all have saved themselves
 		saved             string // whether pod a was asked to save itself: yes, no, or empty for either
 		back              bool   // whether it was asked to go on
+		inAll             time.Duration
 	}{
 		{name: "all save themselves", says: "durable", saved: "yes"},
 		{name: "one does not outlive its process", says: "", saved: "no", err: "does not say that what it saves outlives it"},
 		{name: "one does not stand still", says: "durable", fails: "Gated: inside a step", err: "asked to stand still: the agent of node n: process 7: inside a step", saved: "no", back: true},
 		{name: "one cannot save itself", says: "durable", fails: "Saved: no space left on device", err: "asked to save their progress: the agent of node n: process 7: no space left", back: true},
+		{name: "one is late", says: "durable", inAll: 2 * time.Second, err: "that is not done after 2s: asked to stand still", saved: "no", back: true},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -95,6 +108,9 @@ func TestSave(t *testing.T) {
 				t.Fatal(err)
 			}
 			asked := &asks{}
+			if x.inAll > 0 {
+				asked.late = make(chan struct{})
+			}
 			process(t, filepath.Join(dir, "gpu"), "a", "durable", "", asked)
 			process(t, filepath.Join(dir, "gpu"), "b", x.says, x.fails, asked)
 			a, err := agent.Open(agent.Options{Node: "n", StateDir: filepath.Join(dir, "state"), GPUDir: filepath.Join(dir, "gpu"), Log: slog.New(slog.DiscardHandler)})
@@ -120,7 +136,7 @@ func TestSave(t *testing.T) {
 			for _, name := range []string{"a", "b"} {
 				pods = append(pods, act.Saving{Pod: act.Pod{Namespace: "x", Name: name, UID: types.UID(name)}, Node: "n", Within: time.Minute})
 			}
-			err = s.Save(ctx, pods)
+			err = s.Save(ctx, pods, x.inAll)
 			if (err == nil) != (x.err == "") || err != nil && !strings.Contains(err.Error(), x.err) {
 				t.Errorf("it says %v; expected %q", err, x.err)
 			}

@@ -12,6 +12,8 @@ import (
 type Acts struct {
 	Bind  []Binding
 	Evict []Eviction
+	// Together lists the pods of gangs that leave one by one, after they have saved themselves together.
+	Together [][]Eviction
 	// Suspend lists the groups of which all pods must leave.
 	Suspend []Suspension
 	// Move lists the pods that must leave for another node.
@@ -52,6 +54,13 @@ func (a *Acts) Values(n Notice) act.Acts {
 	for i := range a.Evict {
 		out.Evict = append(out.Evict, a.Evict[i].Value(n))
 	}
+	for _, gang := range a.Together {
+		var list []act.Evict
+		for i := range gang {
+			list = append(list, gang[i].Together(n))
+		}
+		out.Together = append(out.Together, list)
+	}
 	for i := range a.Suspend {
 		out.Suspend = append(out.Suspend, a.Suspend[i].Value(n))
 	}
@@ -64,7 +73,7 @@ func (a *Acts) Values(n Notice) act.Acts {
 // Drop forgets the acts, which have been handed over.
 func (a *Acts) Drop() {
 	*a = Acts{
-		Bind: a.Bind[:0], Evict: a.Evict[:0], Suspend: a.Suspend[:0], Move: a.Move[:0], Stay: a.Stay[:0], Count: a.Count[:0], Choose: a.Choose[:0],
+		Bind: a.Bind[:0], Evict: a.Evict[:0], Together: a.Together[:0], Suspend: a.Suspend[:0], Move: a.Move[:0], Stay: a.Stay[:0], Count: a.Count[:0], Choose: a.Choose[:0],
 		Ask: a.Ask[:0], Forget: a.Forget[:0], Release: a.Release[:0], Report: a.Report[:0], Standby: a.Standby[:0], Warn: a.Warn[:0], Record: a.Record[:0], Wake: core.Never,
 	}
 }

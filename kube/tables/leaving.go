@@ -45,8 +45,16 @@ func (e *Eviction) reclaims() bool {
 }
 
 // Value returns the act without the tables. A budget does not protect a pod that runs on borrowed
-// quota from the quota's owner, or from a queue that is owed it, for longer than the policy says, nor one on lent GPUs from theirs.
+// quota from the quota's owner, or from a queue that is owed it, for longer than the policy says, nor one on lent GPUs from theirs. The pod
+// saves itself first, if it can: one of a gang does not, as it leaves alone.
 func (e *Eviction) Value(n Notice) act.Evict {
+	if g := e.Of.Group; g == nil || g.Gang() {
+		return e.value(n)
+	}
+	return e.Together(n)
+}
+
+func (e *Eviction) value(n Notice) act.Evict {
 	o := e.Of.Object
 	x := act.Evict{
 		Pod: e.Of.Ref(), Reason: e.Reason, Message: e.Message, Counted: o.Counts || o.Uncounted, Shard: e.Shard,
@@ -57,9 +65,6 @@ func (e *Eviction) Value(n Notice) act.Evict {
 	}
 	if g := e.Of.Group; g != nil {
 		x.Shard = g.Shard
-		if !g.Gang() { // whose pods save themselves only together
-			x.Node, x.SaveWithin = e.Of.Target, e.saveWithin()
-		}
 	}
 	if o.Grace > n.Grace && e.Reason != act.Drained && e.Reason != act.Moving {
 		x.Grace = &n.Grace
@@ -67,13 +72,52 @@ func (e *Eviction) Value(n Notice) act.Evict {
 	return x
 }
 
-// saveWithin is how long the processes of the pod may take to save themselves before it leaves; 0 if it does not restart elsewhere, or they
-// cannot.
-func (e *Eviction) saveWithin() time.Duration {
-	if e.Of.Pause != nil || !e.Of.Returns && e.Reason != act.Drained {
+// forOthers are the reasons for which a job leaves that could go on, so that others get what it has.
+var forOthers = []core.Reason{
+	core.PriorityPreemption, core.QuotaReclaim, core.FairShareReclaim, core.BackfillPreemption, core.LeaseOver, core.PackingCancelled, core.Resized, core.StandbyReturns,
+}
+
+// Saves reports whether the processes of the pod are to save themselves before it leaves, and whether another job waits for that.
+func (e *Eviction) Saves() (ok, waited bool) {
+	if e.Of.Pause != nil || e.Of.Object.CheckpointWithin == 0 {
+		return false, false
+	}
+	if e.Of.Returns || e.Reason == act.Drained {
+		return true, false
+	}
+	waited = slices.ContainsFunc(forOthers, func(r core.Reason) bool { return r.String() == e.Reason })
+	return waited, waited
+}
+
+// Together is [Eviction.Value] of a pod that leaves with all others of its group.
+func (e *Eviction) Together(n Notice) act.Evict {
+	x := e.value(n)
+	if ok, waited := e.Saves(); ok {
+		x.Node, x.SaveWithin, x.Asks = e.Of.Target, e.Of.Object.CheckpointWithin, e.Of.Object.Grace
+		if waited {
+			x.Notice = time.Duration(n.Grace) * time.Second
+		}
+	}
+	return x
+}
+
+// SaveWithin is how long the job of a group takes at most to save its progress before it is evicted for others, as its pods say; 0 if one
+// of them does not, if that is longer than the policy gives it, and for a gang that can lose some of its pods, which are not asked then.
+func (t *Tables) SaveWithin(g *Group) core.Time {
+	if !t.Agents || g.ID.Kind == Foreign || g.Gang() && g.Min < len(g.Pods) {
 		return 0
 	}
-	return e.Of.Object.CheckpointWithin
+	most := time.Duration(0)
+	for _, p := range g.Pods {
+		if p.Object.CheckpointWithin == 0 {
+			return 0
+		}
+		most = max(most, p.Object.CheckpointWithin)
+	}
+	if most > time.Duration(t.Notice().Grace)*time.Second {
+		return 0
+	}
+	return core.Time(most)
 }
 
 // Suspension asks to make all pods of a group leave.
@@ -94,9 +138,7 @@ func (a *Suspension) Value(n Notice) act.Suspend {
 		}
 	}
 	for i := range a.Evict {
-		e := a.Evict[i].Value(n)
-		e.Node, e.SaveWithin = a.Evict[i].Of.Target, a.Evict[i].saveWithin()
-		x.Pods = append(x.Pods, e)
+		x.Pods = append(x.Pods, a.Evict[i].Together(n))
 	}
 	return x
 }

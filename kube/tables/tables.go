@@ -67,6 +67,8 @@ type Tables struct {
 	Devices *devices.Index
 	Lost    *lost.Index // the nodes that are not ready
 	Done    *done.Index // the pods that have succeeded
+
+	Agents bool // there are agents of nodes, which have processes save themselves
 }
 
 // New returns tables of a cluster of which nothing is known: all of it is one shard, and ours.

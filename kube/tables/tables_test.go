@@ -133,8 +133,9 @@ func TestGraceOfEvictions(t *testing.T) {
 	}
 }
 
-// Pods that restart elsewhere, or leave a drained node, save themselves first, as far as they can: those of a gang only together.
-func TestSaveBeforeRestart(t *testing.T) {
+// Pods that restart elsewhere, leave a drained node or make room for others save themselves first, as far as they can: those of a gang only
+// together. Where others wait for them, they have as long as the policy gives them.
+func TestSaveBeforeLeaving(t *testing.T) {
 	single, gang := &Group{}, &Group{}
 	gang.Min = 2
 	if single.Gang() || !gang.Gang() {
@@ -146,21 +147,64 @@ func TestSaveBeforeRestart(t *testing.T) {
 		reason      string
 		group       *Group
 		alone, with time.Duration
+		notice      time.Duration
 	}{
-		{"restarts", Pod{Returns: true}, core.Defragmentation.String(), single, time.Minute, time.Minute},
-		{"of a drained node", Pod{}, act.Drained, single, time.Minute, time.Minute},
-		{"of a gang", Pod{Returns: true}, act.Moving, gang, 0, time.Minute},
-		{"makes room", Pod{}, core.PriorityPreemption.String(), single, 0, 0},
-		{"is paused", Pod{Pause: &Pause{}}, act.Drained, single, 0, 0},
+		{"restarts", Pod{Returns: true}, core.Defragmentation.String(), single, time.Minute, time.Minute, 0},
+		{"of a drained node", Pod{}, act.Drained, single, time.Minute, time.Minute, 0},
+		{"of a gang", Pod{Returns: true}, act.Moving, gang, 0, time.Minute, 0},
+		{"makes room", Pod{}, core.PriorityPreemption.String(), single, time.Minute, time.Minute, 600 * time.Second},
+		{"of a gang that makes room", Pod{}, core.FairShareReclaim.String(), gang, 0, time.Minute, 600 * time.Second},
+		{"on lent GPUs", Pod{}, core.StandbyReturns.String(), single, time.Minute, time.Minute, 600 * time.Second},
+		{"restarts to make room", Pod{Returns: true}, core.Consolidation.String(), single, time.Minute, time.Minute, 0},
+		{"of a gang that lost a pod", Pod{}, core.MemberLost.String(), gang, 0, 0, 0},
+		{"is paused", Pod{Pause: &Pause{}}, act.Drained, single, 0, 0, 0},
 	} {
 		p := x.pod
-		p.Object, p.Group, p.Target = &objects.Pod{CheckpointWithin: time.Minute, Owner: &metav1.OwnerReference{}}, x.group, "n"
+		p.Object, p.Group, p.Target = &objects.Pod{CheckpointWithin: time.Minute, Owner: &metav1.OwnerReference{}, Grace: 30}, x.group, "n"
 		e := Eviction{Of: &p, Reason: x.reason}
-		if got := e.Value(Notice{}); got.SaveWithin != x.alone || got.SaveWithin > 0 && got.Node != "n" {
-			t.Errorf("%s: alone %+v", x.name, got)
+		n := Notice{Grace: 600}
+		check := func(how string, got act.Evict, within time.Duration) {
+			t.Helper()
+			want := act.Evict{SaveWithin: within}
+			if within > 0 {
+				want.Node, want.Asks, want.Notice = "n", 30, x.notice
+			}
+			if got.SaveWithin != want.SaveWithin || got.Node != want.Node || got.Asks != want.Asks || got.Notice != want.Notice || got.Grace != nil {
+				t.Errorf("%s, %s: %+v; expected %+v", x.name, how, got, want)
+			}
 		}
-		if got := (&Suspension{Group: x.group, Evict: []Eviction{e}}).Value(Notice{}).Pods[0]; got.SaveWithin != x.with || got.Node != "n" {
-			t.Errorf("%s: with its job %+v", x.name, got)
+		check("alone", e.Value(n), x.alone)
+		check("with its job", (&Suspension{Group: x.group, Evict: []Eviction{e}}).Value(n).Pods[0], x.with)
+		check("with its gang", (&Acts{Together: [][]Eviction{{e}}}).Values(n).Together[0][0], x.with)
+	}
+}
+
+// What an eviction of a job costs is what its pods say, if all of them do, agents are there, and the policy gives them that much time.
+func TestSaveWithin(t *testing.T) {
+	for _, x := range []struct {
+		name   string
+		within []time.Duration
+		min    int
+		agents bool
+		want   core.Time
+	}{
+		{"all pods", []time.Duration{time.Minute, 2 * time.Minute}, 0, true, 120 * core.Second},
+		{"a gang", []time.Duration{time.Minute, 2 * time.Minute}, 2, true, 120 * core.Second},
+		{"one does not say it", []time.Duration{time.Minute, 0}, 0, true, 0},
+		{"no agents", []time.Duration{time.Minute}, 0, false, 0},
+		{"longer than the policy allows", []time.Duration{11 * time.Minute}, 0, true, 0},
+		{"a gang that can lose a pod", []time.Duration{time.Minute, time.Minute, time.Minute}, 2, true, 0},
+	} {
+		tables := New(core.Policy{}, nil)
+		tables.Agents = x.agents
+		g := &Group{Pods: map[types.UID]*Pod{}}
+		g.Min = x.min
+		for i, d := range x.within {
+			uid := types.UID(strconv.Itoa(i))
+			g.Pods[uid] = &Pod{Object: &objects.Pod{CheckpointWithin: d}}
+		}
+		if got := tables.SaveWithin(g); got != x.want {
+			t.Errorf("%s: %v; expected %v", x.name, got, x.want)
 		}
 	}
 }
