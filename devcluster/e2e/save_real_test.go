@@ -261,26 +261,88 @@ func TestProgramMovesBySaving(t *testing.T) {
 			}
 			m.program(&p)
 
-			var alone training
-			for alone.Step < steps {
-				alone.next()
-			}
-			if end := m.written("end"); end != fmt.Sprintf("%x", alone.Sum) {
-				t.Errorf("it ends with %s; without a move with %x", end, alone.Sum)
-			}
-			ran, done := 0, 0
-			files, err := filepath.Glob(m.in("shared", "ran-*"))
-			c.must(err)
-			for _, f := range files {
-				text, err := os.ReadFile(f)
+			m.endsAsAlone()
+		})
+	}
+}
+
+// endsAsAlone waits for the end of two programs of which one went on where the other had saved itself, and fails the test unless they did each
+// step once, and came to what one program comes to alone.
+func (m *machines) endsAsAlone() {
+	m.Helper()
+	var alone training
+	for alone.Step < steps {
+		alone.next()
+	}
+	if end := m.written("end"); end != fmt.Sprintf("%x", alone.Sum) {
+		m.Errorf("it ends with %s; alone with %x", end, alone.Sum)
+	}
+	ran, done := 0, 0
+	files, err := filepath.Glob(m.in("shared", "ran-*"))
+	m.must(err)
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		m.must(err)
+		_, err = fmt.Sscan(string(text), &ran)
+		m.must(err)
+		done += ran
+	}
+	if len(files) != 2 || done != steps {
+		m.Errorf("%d programs did %d steps in all; expected 2 and %d", len(files), done, steps)
+	}
+}
+
+// A program makes room for a job of higher priority, and goes on when that has ended, from the checkpoint that it made when its agent asked
+// it to: it does no step twice and leaves none out; also if its agent, or the scheduler, is killed (kill -9) while the program saves itself.
+func TestProgramMakesRoomBySaving(t *testing.T) {
+	for _, killed := range []string{"nothing", "its agent", "the scheduler"} {
+		t.Run(killed+" is killed", func(t *testing.T) {
+			c := begin(t)
+			high := c.priority("urgent", 1000)
+			c.node("n0")
+			m := c.machines("n0")
+			running, n := &instances{cluster: c, counts: map[string]int{}}, 0
+			start := func() *haunted {
+				n++
+				p, err := running.start(&crashing{
+					Host: identity.Host, Token: identity.BearerToken, CA: identity.CAData, Identity: fmt.Sprintf("saver-%d", n), Agents: m.in("certs"),
+				})
 				c.must(err)
-				_, err = fmt.Sscan(string(text), &ran)
-				c.must(err)
-				done += ran
+				c.Cleanup(func() {
+					running.signal(p, syscall.SIGKILL)
+					if <-p.ended; c.Failed() {
+						c.Logf("the scheduler said:\n%s", &p.said)
+					}
+				})
+				return p
 			}
-			if len(files) != 2 || done != steps {
-				t.Errorf("%d programs did %d steps in all; expected 2 and %d", len(files), done, steps)
+			scheduler := start()
+			c.job("train", &batchv1.JobSpec{Template: podTemplate(asks(2), note(v1alpha1.CheckpointWithinAnnotation, "20s"))})
+			old := m.only("")
+			first := m.program(&old)
+			m.written("began")
+			c.create(pod("high", asks(8), high))
+			m.written("saving")
+			switch killed {
+			case "its agent":
+				kill(m.agents["n0"])
+				m.agent("n0")
+			case "the scheduler":
+				running.signal(scheduler, syscall.SIGKILL)
+				<-scheduler.ended
+				if p := c.get(old.Name); p.UID != old.UID || p.DeletionTimestamp != nil {
+					t.Fatal("the pod left before its process had saved itself")
+				}
+				start()
 			}
+			c.gone(&old)
+			kill(first)
+			c.eventOf(&old, "Saved")
+			c.bound("high")
+			c.delete("high")
+			p := m.only(old.UID)
+			m.program(&p)
+			m.endsAsAlone()
 		})
 	}
 }

@@ -12,7 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/devcluster/fleet"
+	"github.com/muster-sched/muster/kube"
 	"github.com/muster-sched/muster/kube/console"
 )
 
@@ -181,4 +183,117 @@ func TestMoveBySavingRestarted(t *testing.T) {
 		}
 	}
 	j.unharmed()
+}
+
+// makesRoom has the pods of a job save their progress when they are asked to, within 30 s; they do not restart elsewhere.
+func makesRoom(p *v1.Pod) {
+	note(v1alpha1.CheckpointWithinAnnotation, "30s")(p)
+	note(fleet.SavesTo, "volume-"+p.Name)(p)
+}
+
+// A gang of a Job makes room for others: its pods save themselves together, those of the others run, and when they have ended the pods that the
+// Job makes go on from there.
+func TestRoomBySaving(t *testing.T) {
+	c := begin(t)
+	high := c.priority("urgent", 1000)
+	c.schedule(pausing)
+	j, were := c.spread(note(v1alpha1.MinMemberAnnotation, "2"), makesRoom, note(fleet.PauseTakes, "200ms"))
+	c.withAgents("n0", "n1")
+	c.create(pod("high-0", asks(8), high), pod("high-1", asks(8), high))
+	c.bound("high-0", "high-1")
+	for i := range were {
+		c.eventOf(&were[i], "Saved")
+	}
+	c.delete("high-0", "high-1")
+	now := j.running()
+	for i := range now {
+		if from := goesOn(&now[i]); from != were[i].Name {
+			t.Errorf("pod %d goes on from what %q saved; expected %s", i, from, were[i].Name)
+		}
+	}
+	j.unharmed()
+}
+
+// bareGang has a gang run whose pods no owner has.
+func (c *cluster) bareGang(options ...func(*v1.Pod)) (pods []*v1.Pod) {
+	c.Helper()
+	c.group("train", 2)
+	for _, name := range []string{"train-0", "train-1"} {
+		c.create(pod(name, append([]func(*v1.Pod){asks(8), ofGroup("train"), makesRoom}, options...)...))
+	}
+	c.bound("train-0", "train-1")
+	c.phase(v1.PodRunning, "train-0", "train-1")
+	return []*v1.Pod{c.get("train-0"), c.get("train-1")}
+}
+
+// A gang that no owner has saves itself together, too, before its pods leave one by one, also if a scheduler ends meanwhile: pods that are made
+// again with their names go on from there.
+func TestBareGangMakesRoomBySaving(t *testing.T) {
+	for name, restarted := range map[string]bool{"as it is": false, "a scheduler ends": true} {
+		t.Run(name, func(t *testing.T) {
+			c := begin(t)
+			high := c.priority("urgent", 1000)
+			c.nodesNamed("n", 2)
+			c.withAgents("n0", "n1")
+			first := c.schedule(pausing)
+			were := c.bareGang(note(fleet.PauseTakes, "1s"))
+			c.create(pod("high", asks(8), high))
+			if restarted {
+				c.until("the pods are asked to save", func() error { return first.log.has("asking the processes of pods to save their progress") })
+				first.stop()
+				for _, p := range were {
+					if now := c.get(p.Name); now.UID != p.UID || now.DeletionTimestamp != nil {
+						t.Fatalf("%s left before it was saved", p.Name)
+					}
+				}
+				c.schedule(pausing)
+			}
+			c.gone(were...)
+			for _, p := range were {
+				c.eventOf(p, "Saved")
+			}
+			c.bound("high")
+			c.delete("high")
+			for _, name := range []string{"train-0", "train-1"} {
+				c.create(pod(name, asks(8), ofGroup("train"), makesRoom))
+			}
+			c.phase(v1.PodRunning, "train-0", "train-1")
+			for _, name := range []string{"train-0", "train-1"} {
+				if from := goesOn(c.get(name)); from != name {
+					t.Errorf("%s goes on from what %q saved", name, from)
+				}
+			}
+		})
+	}
+}
+
+// Pods that take longer to save themselves than the policy gives them, or longer than they say, leave without, and say so.
+func TestRoomBySavingFails(t *testing.T) {
+	for _, x := range []struct {
+		name  string
+		grace time.Duration
+		pods  func(*v1.Pod)
+		says  string
+	}{
+		{"they say so", 29 * time.Second, func(*v1.Pod) {}, "they take 30s, and the policy gives them 29s"},
+		{"they are late", 3 * time.Second, func(p *v1.Pod) {
+			note(v1alpha1.CheckpointWithinAnnotation, "3s")(p)
+			note(fleet.PauseTakes, "1h")(p)
+		}, "asked to"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			c := begin(t)
+			high := c.priority("urgent", 1000)
+			c.nodesNamed("n", 2)
+			c.withAgents("n0", "n1")
+			c.schedule(pausing, func(k *kube.Config) { k.Policy.Preempt.EvictGrace = core.Time(x.grace) })
+			were := c.bareGang(x.pods)
+			c.create(pod("high", asks(8), high))
+			c.gone(were...)
+			for _, p := range were {
+				c.eventOf(p, "NotSaved", x.says)
+			}
+			c.bound("high")
+		})
+	}
 }
