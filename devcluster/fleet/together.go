@@ -83,6 +83,9 @@ func (x *process) Step(ctx context.Context, _ int, to checkpoint.Phase) error {
 			return ctx.Err()
 		case <-time.After(duration(notes[takes], 0)):
 		}
+		if ctx.Err() != nil { // also where both are so, or the notes could not be read
+			return ctx.Err()
+		}
 		if why := notes[fails]; why != "" {
 			return errors.New(why)
 		}
