@@ -12,6 +12,7 @@ import (
 // dataset resolves what the model is trained on.
 func (x *extraction) dataset() *candidate {
 	var all []candidate
+	var forms []string // of datasets whose own names are known
 	for _, c := range x.candidates(facts().fields.Train) {
 		last := c.key[strings.LastIndexByte(c.key, '.')+1:]
 		if c.kind != word || strings.Contains(last, "model") || strings.Contains(c.key, "logger") || strings.Contains(c.key, "optim") {
@@ -22,10 +23,12 @@ func (x *extraction) dataset() *candidate {
 		}
 		c.text = served(datasetName(className(c.text)))
 		if name := x.beside(&c); name != "" {
+			forms = append(forms, c.text)
 			c.text = name
 		}
 		all = append(all, c)
 	}
+	all = slices.DeleteFunc(all, func(c candidate) bool { return slices.Contains(forms, c.text) }) // such as dataset_type, from which the class was taken
 	all = append(all, x.paths()...)
 	for _, last := range slices.Sorted(maps.Keys(x.byName)) {
 		if !x.datasets[last] && !namesData(last) {
@@ -47,6 +50,11 @@ func (x *extraction) dataset() *candidate {
 			if s.key == "group."+group {
 				all = append(all, candidate{text: s.value.text, rank: s.rank, weight: 2, at: s.at})
 			}
+		}
+	}
+	for _, s := range x.byName["hf_path"] { // of a model or of a dataset
+		if v := x.compute(s); v.kind == word && find(facts().models, v.text) == nil && !excluded(s.key) {
+			all = append(all, candidate{text: datasetName(v.text), kind: word, rank: s.rank, weight: 8, at: s.at})
 		}
 	}
 	for _, s := range x.byName["task"] { // of robots, the environment

@@ -6,6 +6,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/muster-sched/muster/semantic/shell"
 )
 
 // launchFiles returns the files that may have the launch command, the likeliest first.
@@ -91,8 +93,8 @@ func (x *extraction) launchFile(f string) bool {
 
 // script takes the command from a script. Scripts are launched in their own folder, or in the job's.
 func (x *extraction) script(f string, data []byte, r rank) bool {
-	return x.commands(data, f, r, ".", nil, 0) && (x.launch.script != "" || path.Dir(f) == "." || x.launch.module == "" && !strings.HasSuffix(x.launch.tool, ".py")) ||
-		path.Dir(f) != "." && x.commands(data, f, r, path.Dir(f), nil, 0)
+	return x.commands(data, f, r, ".", shell.Call{}, 0) && (x.launch.script != "" || path.Dir(f) == "." || x.launch.module == "" && !strings.HasSuffix(x.launch.tool, ".py")) ||
+		path.Dir(f) != "." && x.commands(data, f, r, path.Dir(f), shell.Call{}, 0)
 }
 
 // readme takes the first command of a README's code that launches a script of the folder. Where it shows several ways to
@@ -104,7 +106,7 @@ func (x *extraction) readme(f string, data []byte) bool {
 	code, lines := strings.Builder{}, strings.Split(string(data), "\n")
 	start := 0
 	try := func() {
-		if x.commands([]byte(code.String()), f, mentioned, ".", nil, 0) && x.launch.script != "" {
+		if x.commands([]byte(code.String()), f, mentioned, ".", shell.Call{}, 0) && x.launch.script != "" {
 			l := x.launch
 			l.at = where(f, start+1+lineOf(l.at))
 			if ways[l.script] == nil {
@@ -160,7 +162,7 @@ func (x *extraction) dockerfile(f string, data []byte) bool {
 		if strings.HasPrefix(strings.TrimSpace(rest), "[") {
 			rest = strings.NewReplacer("[", "", "]", "", ",", " ").Replace(rest)
 		}
-		if x.commands([]byte(rest), f, commanded, ".", nil, 0) && (x.launch.script != "" || x.launch.tool != "") {
+		if x.commands([]byte(rest), f, commanded, ".", shell.Call{}, 0) && (x.launch.script != "" || x.launch.tool != "") {
 			x.launch.at = where(f, i+1)
 			return true
 		}
@@ -170,7 +172,7 @@ func (x *extraction) dockerfile(f string, data []byte) bool {
 
 // makefile takes the command of the first rule that launches something.
 func (x *extraction) makefile(f string, data []byte) bool {
-	return x.commands(recipes(data, nil), f, commanded, ".", nil, 0) && (x.launch.script != "" || x.launch.tool != "")
+	return x.commands(recipes(data, nil), f, commanded, ".", shell.Call{}, 0) && (x.launch.script != "" || x.launch.tool != "")
 }
 
 // recipes returns the variables and the recipes of a Makefile as a script of a shell, line by line. words are those of the command make: of the targets among them

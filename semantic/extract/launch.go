@@ -21,6 +21,8 @@ type launch struct {
 	dir    string // in which it is launched, relative to the folder
 	args   []string
 
+	env []string // that is set for it, NAME=value
+
 	configs []string // that the command reads, without its naming them
 
 	gpus, perNode, nodes int // as the launcher says; 0: it does not
@@ -38,7 +40,7 @@ type argument struct {
 // command finds the launch command, and reads what it launches.
 func (x *extraction) command(given string) {
 	if strings.TrimSpace(given) != "" {
-		x.commands([]byte(given), "command", commanded, ".", nil, 0)
+		x.commands([]byte(given), "command", commanded, ".", shell.Call{}, 0)
 		if x.launch.text == "" {
 			x.launch = launch{text: given, at: "command", rank: commanded}
 		}
@@ -52,7 +54,7 @@ func (x *extraction) command(given string) {
 }
 
 // commands takes the first command of a script that launches something. Directives for Slurm say on how many nodes.
-func (x *extraction) commands(source []byte, at string, r rank, dir string, params []string, depth int) bool {
+func (x *extraction) commands(source []byte, at string, r rank, dir string, call shell.Call, depth int) bool {
 	if x.scripts++; x.scripts > maxScripts || x.tree.ctx.Err() != nil {
 		return false
 	}
@@ -60,7 +62,15 @@ func (x *extraction) commands(source []byte, at string, r rank, dir string, para
 	if dir != "." && strings.HasPrefix(own+"/", dir+"/") { // a script that is launched in its own folder
 		own = path.Join(".", strings.TrimPrefix(own, dir))
 	}
-	s := shell.Parse(source, own, params...)
+	call.Dir = own
+	s := shell.ParseCall(source, call)
+	var exported []string
+	for _, name := range s.Exported {
+		if v := s.Vars[name]; !strings.Contains(v.Value, "$") {
+			exported = append(exported, name+"="+v.Value)
+		}
+	}
+	start := dir
 	var best *launch
 	score := 0
 	for _, c := range s.Commands {
@@ -77,12 +87,17 @@ func (x *extraction) commands(source []byte, at string, r rank, dir string, para
 		for _, e := range c.Env {
 			l.environment(e)
 		}
+		l.env = append(slices.Clone(exported), c.Env...)
 		if !x.follow(&l, c.Words, depth) {
 			continue
 		}
 		if n := l.score(); n > score && (n > 1 || at == "command") {
 			best, score = &l, n
 		}
+	}
+	if best == nil && s.Skipped { // a value that it compares may be another one
+		call.All = true
+		return x.commands(source, at, r, start, call, depth)
 	}
 	if best == nil {
 		return false
@@ -176,6 +191,9 @@ var launchers = map[string]bool{
 	"python": true, "python3": true, "bash": true, "sh": true,
 }
 
+// prints are commands that show a text, which may have a command in it.
+var prints = map[string]bool{"echo": true, "printf": true, "cat": true, "grep": true, "sed": true, "log": true}
+
 // follow finds what the words of a command launch, through wrappers such as srun and torchrun.
 func (x *extraction) follow(l *launch, words []string, depth int) bool {
 	var options []string // of launchers
@@ -197,7 +215,8 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 			return true
 		case (w == "-m" || w == "--module") && i+1 < len(words):
 			m := words[i+1]
-			if strings.HasPrefix(m, "torch.distributed") || strings.HasPrefix(m, "accelerate") || strings.HasPrefix(m, "deepspeed") || m == "paddle.distributed.launch" {
+			if strings.HasPrefix(m, "torch.distributed") || strings.HasPrefix(m, "accelerate") || strings.HasPrefix(m, "deepspeed") || m == "paddle.distributed.launch" ||
+				strings.HasSuffix(m, ".launch") && slices.Contains(words[i+2:], "--") {
 				i++
 				options = append(options, m)
 				continue
@@ -208,7 +227,7 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 			options = append(options, base)
 		case base == "make" && i == 0:
 			for _, f := range []string{"Makefile", "makefile", "GNUmakefile"} {
-				if data, ok := x.tree.open(path.Join(l.dir, f)); ok && depth < 4 && x.commands(recipes(data, words[1:]), f, l.rank, l.dir, nil, depth+1) {
+				if data, ok := x.tree.open(path.Join(l.dir, f)); ok && depth < 4 && x.commands(recipes(data, words[1:]), f, l.rank, l.dir, shell.Call{Env: l.env}, depth+1) {
 					text, at := l.text, l.at
 					if *l = x.launch; at == "command" {
 						l.text, l.at = text, at
@@ -222,7 +241,7 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 			if !ok && slices.ContainsFunc(words[i+1:], func(w string) bool { _, is := x.tree.find(l.dir, w); return is && strings.HasSuffix(w, ".py") }) {
 				continue // a launcher that is not in the folder
 			}
-			if data, readable := x.tree.open(f); ok && readable && depth < 4 && x.commands(data, f, l.rank, l.dir, words[i+1:], depth+1) {
+			if data, readable := x.tree.open(f); ok && readable && depth < 4 && x.commands(data, f, l.rank, l.dir, shell.Call{Params: words[i+1:], Env: l.env}, depth+1) {
 				text, at := l.text, l.at
 				*l = x.launch
 				if at == "command" {
@@ -236,7 +255,7 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 			if !ok && i+1 < len(words) {
 				command = words[i+1]
 			}
-			if depth < 4 && x.commands([]byte(command), l.at, l.rank, l.dir, nil, depth+1) {
+			if depth < 4 && x.commands([]byte(command), l.at, l.rank, l.dir, shell.Call{Env: l.env}, depth+1) {
 				at := l.at
 				*l = x.launch
 				l.at = at
@@ -245,7 +264,7 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 			}
 			return false
 		case w == "-c" && i+1 < len(words) && i > 0 && (path.Base(words[i-1]) == "bash" || path.Base(words[i-1]) == "sh"):
-			if depth < 4 && x.commands([]byte(words[i+1]), l.at, l.rank, l.dir, nil, depth+1) {
+			if depth < 4 && x.commands([]byte(words[i+1]), l.at, l.rank, l.dir, shell.Call{Env: l.env}, depth+1) {
 				at := l.at
 				*l = x.launch
 				l.at = at
@@ -269,6 +288,18 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 			return true
 		default:
 			options = append(options, w)
+		}
+	}
+	for i, w := range words { // ssh node "cd job && torchrun train.py", --command="python train.py"
+		if _, v, ok := strings.Cut(w, "="); ok && strings.HasPrefix(w, "--") {
+			w = v
+		}
+		all := strings.Fields(w)
+		if i > 0 && len(all) > 1 && depth < 4 && !prints[words[0]] && slices.ContainsFunc(all, func(f string) bool { return launchers[path.Base(f)] }) && x.commands([]byte(w), l.at, l.rank, l.dir, shell.Call{Env: l.env}, depth+1) {
+			at := l.at
+			*l = x.launch
+			l.at = at
+			return true
 		}
 	}
 	for i, w := range words { // dora -P package run
@@ -309,7 +340,7 @@ func (x *extraction) launcher(l *launch, words []string) {
 			continue
 		}
 		switch normal(a.key) {
-		case "nproc_per_node", "num_gpus", "gpus_per_node", "nproc_per_machine":
+		case "nproc_per_node", "num_gpus", "gpus_per_node", "nproc_per_machine", "ngpu":
 			l.perNode = n
 		case "nnodes", "num_nodes", "num_machines":
 			l.nodes = n

@@ -22,7 +22,7 @@ func Launched(l metadata.Launch) Result {
 	// 1. The command, with the variables that a shell in it sees. Without one, nothing is launched that is known.
 	if strings.TrimSpace(l.Command) != "" {
 		script.WriteString(inner(l.Command))
-		x.commands([]byte(script.String()), "command", commanded, ".", nil, 0)
+		x.commands([]byte(script.String()), "command", commanded, ".", shell.Call{}, 0)
 		x.readLaunched()
 	}
 	// 2. The environment.

@@ -58,12 +58,18 @@ func (x *extraction) model() *candidate {
 		if x.runs[c.key[strings.LastIndexByte(c.key, '.')+1:]] || c.kind != word || strings.Contains(c.key, "tokenizer") || strings.Contains(c.key, "optim") || strings.Contains(c.key, "dataset") || strings.Contains(c.key, "loss") || strings.Contains(c.key, "schedule") {
 			continue
 		}
+		if strings.HasPrefix(c.via, "group.") { // below
+			continue
+		}
 		c.text = modelName(c.text)
 		if find(facts().datasets, c.text) != nil && find(facts().models, c.text) == nil { // rather the name of a run
 			c.weight -= 15
 		}
 		if strings.Contains(c.key, "backbone") { // what a model is built on, where nothing else names it
 			c.rank = min(c.rank, imported)
+		}
+		if isNoModel(c.text) && find(facts().models, c.text) == nil { // a class around one, such as a LightningModule
+			c.rank = min(c.rank, local)
 		}
 		if last := c.key[strings.LastIndexByte(c.key, '.')+1:]; (last == "weights" || last == "cfg") && find(facts().models, c.text) == nil {
 			continue
@@ -88,7 +94,11 @@ func (x *extraction) model() *candidate {
 	}
 	for _, s := range x.byName["model"] { // the choice of Hydra's group
 		if s.key == "group.model" {
-			all = append(all, candidate{text: s.value.text, kind: word, rank: min(s.rank, configured), weight: 2, at: s.at})
+			c := candidate{text: s.value.text, kind: word, rank: min(s.rank, configured), weight: 2, at: s.at}
+			if find(facts().models, c.text) == nil { // a name of one's own says less than what it is built on
+				c.rank = local
+			}
+			all = append(all, c)
 		}
 	}
 	for _, c := range x.configs {

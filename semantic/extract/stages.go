@@ -4,6 +4,8 @@ import (
 	"path"
 	"regexp"
 	"strings"
+
+	"github.com/muster-sched/muster/semantic/shell"
 )
 
 // This file finds the launch command in the files of tools that run commands: the stages of DVC, the entry points of an MLproject of MLflow, jobs of Ray, SkyPilot,
@@ -22,7 +24,7 @@ func (x *extraction) staged(f string) bool {
 	var best *launch
 	score := 1
 	for _, c := range stages(n, 0) {
-		if x.commands([]byte(c.scalar), f, commanded, ".", nil, 0) && (x.launch.script != "" || x.launch.tool != "") && x.launch.score() > score {
+		if x.commands([]byte(c.scalar), f, commanded, ".", shell.Call{}, 0) && (x.launch.script != "" || x.launch.tool != "") && x.launch.score() > score {
 			l := x.launch
 			l.at = c.at
 			best, score = &l, l.score()

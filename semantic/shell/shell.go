@@ -21,6 +21,8 @@ type Script struct {
 	Commands []Command
 	Comments []Comment
 	Vars     map[string]Var // what is set last, or first where branches differ
+	Exported []string       // the names of those that what it calls has, too
+	Skipped  bool           // a branch was not read, as its condition does not hold
 
 	size int // bytes that were added to words and values so far
 }
@@ -52,20 +54,40 @@ type reader struct {
 	params   []string
 	dir      string
 
-	words   []string
-	env     []string
-	word    strings.Builder
-	inWord  bool
-	began   int // the line of the first word
-	else_   int // how many branches are open that are not the first of their if
-	heredoc []string
-	depth   int // of defaults in defaults
-	loops   int // that were searched for options
+	words    []string
+	env      []string
+	word     strings.Builder
+	inWord   bool
+	began    int  // the line of the first word
+	joined   byte // what stands between the last command and the next one
+	branches []branch
+	all      bool // all branches are read
+	heredoc  []string
+	depth    int // of defaults in defaults
+	loops    int // that were searched for options
 }
 
-// Parse reads a script that is called with params. Where it asks for its own folder, as by $(dirname "$0"), that is dir.
+// Call is how a script is called.
+type Call struct {
+	Dir    string // where the script asks for its own folder, as by $(dirname "$0")
+	Params []string
+	Env    []string // NAME=value
+	All    bool     // branches are read whose conditions do not hold, too
+}
+
+// Parse reads a script that is called with params, and whose own folder is dir.
 func Parse(source []byte, dir string, params ...string) *Script {
-	r := &reader{source: string(source), line: 1, script: &Script{Vars: map[string]Var{}}, dir: dir, params: params}
+	return ParseCall(source, Call{Dir: dir, Params: params})
+}
+
+// ParseCall reads a script.
+func ParseCall(source []byte, c Call) *Script {
+	r := &reader{source: string(source), line: 1, script: &Script{Vars: map[string]Var{}}, dir: c.Dir, params: c.Params, all: c.All}
+	for _, e := range c.Env {
+		name, value, _ := strings.Cut(e, "=")
+		r.script.Vars[name] = Var{Value: value}
+		r.script.Exported = append(r.script.Exported, name)
+	}
 	for r.more() {
 		r.step()
 	}
@@ -104,7 +126,9 @@ func (r *reader) step() {
 		r.expand(false)
 	case c == '\n':
 		r.at++
-		r.endCommand()
+		if r.endCommand() {
+			r.joined = c
+		}
 		r.line++
 		r.skipHeredocs()
 	case c == ' ' || c == '\t' || c == '\r':
@@ -114,11 +138,12 @@ func (r *reader) step() {
 		r.comment()
 	case c == '<' || c == '>':
 		r.redirect()
-	case c == '(' && r.inWord && strings.HasSuffix(r.word.String(), "=") && len(r.words) == 0:
+	case c == '(' && r.inWord && strings.HasSuffix(r.word.String(), "=") && (len(r.words) == 0 || declares[r.words[0]]):
 		r.array()
 	case strings.IndexByte(";&|()", c) >= 0:
 		r.at++
 		r.endCommand()
+		r.joined = c
 	case c == '`':
 		r.backquoted()
 	default:
@@ -313,7 +338,7 @@ func (r *reader) braced(inner string, quoted bool) {
 		}
 		r.split(value, quoted)
 	case (name == "@" || name == "*") && strings.HasPrefix(op, ":") && number(op[1:]) > 0: // ${@:2}
-		r.list(r.params[min(number(op[1:])-1, len(r.params)):])
+		r.list(r.params[min(number(op[1:])-1, len(r.params)):], quoted)
 	default: // ${x%.*} and the like
 		r.add(unknown)
 	}
@@ -357,14 +382,14 @@ func (r *reader) value(name, unknown string, quoted bool) {
 	case !ok:
 		r.add(unknown)
 	case v.Words != nil:
-		r.list(v.Words)
+		r.list(v.Words, quoted)
 	default:
 		r.split(v.Value, quoted)
 	}
 }
 
-// list adds words, which are one where they are assigned.
-func (r *reader) list(words []string) {
+// list adds words, which are one where they are assigned. Without quotes those with spaces are several.
+func (r *reader) list(words []string, quoted bool) {
 	if r.assigns() {
 		r.add(strings.Join(words, " "))
 		return
@@ -373,7 +398,11 @@ func (r *reader) list(words []string) {
 		if i > 0 {
 			r.endWord()
 		}
-		r.add(w)
+		if quoted {
+			r.add(w)
+		} else {
+			r.split(w, false)
+		}
 	}
 }
 
@@ -402,7 +431,8 @@ var declares = map[string]bool{"export": true, "local": true, "declare": true, "
 
 func (r *reader) array() {
 	target := strings.TrimSuffix(r.word.String(), "=")
-	line := r.line
+	line, declared := r.line, r.words
+	r.words = nil
 	r.word.Reset()
 	r.inWord = false
 	r.at++
@@ -426,7 +456,7 @@ func (r *reader) array() {
 	r.at = min(r.at+1, len(r.source))
 	r.endWord()
 	words := append([]string{}, r.words...)
-	r.words = r.words[:0]
+	r.words = declared
 	name, more := strings.CutSuffix(target, "+")
 	if more {
 		words = append(append([]string{}, r.script.Vars[name].Words...), words...)
@@ -435,7 +465,7 @@ func (r *reader) array() {
 }
 
 func (r *reader) set(name string, v Var) {
-	if _, ok := r.script.Vars[name]; ok && r.else_ > 0 {
+	if _, ok := r.script.Vars[name]; r.skipped() || ok && r.alternative() {
 		return
 	}
 	r.script.size += len(v.Value)
@@ -531,17 +561,15 @@ func (r *reader) endWord() {
 // reserved has the words that may stand before a command.
 var reserved = map[string]bool{"then": true, "do": true, "else": true, "{": true, "!": true, "time": true, "if": true, "elif": true, "while": true, "until": true, "}": true, "fi": true, "done": true}
 
-func (r *reader) endCommand() {
+// endCommand ends a command, and returns whether there was one.
+func (r *reader) endCommand() bool {
 	r.endWord()
 	words, env := r.words, r.env
 	r.words, r.env = nil, nil
+	any, not := len(words)+len(env) > 0, false
 	for len(words) > 0 && reserved[words[0]] {
-		switch words[0] {
-		case "else", "elif":
-			r.else_++
-		case "fi":
-			r.else_ = 0
-		}
+		r.keyword(words[0])
+		not = words[0] == "!"
 		words = words[1:]
 	}
 	for len(words) > 0 && len(env) == 0 && nameLen(words[0]) > 0 && strings.Contains(words[0], "=") { // then X=1
@@ -551,12 +579,28 @@ func (r *reader) endCommand() {
 		}
 		env, words = append(env, words[0]), words[1:]
 	}
+	if len(words) > 0 {
+		r.tested(words, not)
+	}
+	if r.skipped() {
+		r.script.Skipped = true
+		return any
+	}
+	if len(words) > 0 && words[0] == "export" {
+		for _, w := range append(slices.Clone(words[1:]), env...) {
+			name, _, _ := strings.Cut(w, "=")
+			r.script.Exported = append(r.script.Exported, name)
+		}
+	}
 	switch {
 	case len(words) == 0 || declares[words[0]]:
 		for _, e := range env {
 			name, value, _ := strings.Cut(e, "=")
 			r.set(name, Var{Value: value, Line: r.began})
 		}
+	case words[0] == "." || words[0] == "source":
+		r.sourced(words)
+		r.script.Commands = append(r.script.Commands, Command{Words: words, Env: env, Line: r.began})
 	case words[0] == "shift":
 		n := 1
 		if len(words) > 1 {
@@ -568,6 +612,7 @@ func (r *reader) endCommand() {
 	default:
 		r.script.Commands = append(r.script.Commands, Command{Words: words, Env: env, Line: r.began})
 	}
+	return any
 }
 
 // arithmetic computes sums and products of numbers and variables, from the left with the usual precedence.
