@@ -255,7 +255,7 @@ func (x *extraction) datasetOf(c *call) *candidate {
 	if f := find(facts().models, name); f != nil && f.task == "RL" && len(c.expr.Args) > 1 { // PPO("MlpPolicy", "CartPole-v1")
 		return by(8, 1, "env")
 	}
-	if find(facts().datasets, name) == nil || name == strings.ToLower(name) && !strings.Contains(c.callee, "datasets.") {
+	if judges.MatchString(name) || find(facts().datasets, name) == nil || name == strings.ToLower(name) && !strings.Contains(c.callee, "datasets.") {
 		return nil
 	}
 	from.text, from.weight = served(strings.TrimSuffix(name, "AsrDataModule")), 6
@@ -264,6 +264,9 @@ func (x *extraction) datasetOf(c *call) *candidate {
 	}
 	return from
 }
+
+// judges is a class that measures a model on a dataset, as a program does that trains on another one, too.
+var judges = regexp.MustCompile(`(Evaluator|Metrics?|Eval|Scorer)$`)
 
 // loadsData are the names of functions of a job's own that make what it trains on from its name or folder, which come first.
 var loadsData = regexp.MustCompile(`^(load|get|build|make|create|prepare|setup|construct)_(train(ing)?_)?(data(_?sets?|_?loaders?)?|loaders?|corpus|envs?)$`)

@@ -317,7 +317,7 @@ func (x *extraction) launcher(l *launch, words []string) {
 	for _, w := range words {
 		launched[w] = true
 	}
-	mpi := launched["mpirun"] || launched["mpiexec"] || launched["horovodrun"]
+	mpi := launched["mpirun"] || launched["mpiexec"] || launched["horovodrun"] || launched["composer"]
 	if launched["srun"] {
 		l.slurm([]shell.Command{{Words: words}})
 	}

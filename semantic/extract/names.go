@@ -164,6 +164,9 @@ func modelName(text string) string {
 		}
 		return path.Base(text)
 	}
+	if first, _, ok := strings.Cut(text, "."); ok && strings.ContainsAny(first, "0123456789") && find(facts().models, first) != nil && text[strings.LastIndexByte(text, '.')+1:] == strings.ToLower(text[strings.LastIndexByte(text, '.')+1:]) {
+		return text // of timm: vit_small_patch16_224.augreg_in21k
+	}
 	if strings.Contains(text, ".") && !strings.Contains(text, "/") { // a class with its module
 		if parts := strings.Split(text, "."); len(parts) > 1 && strings.Trim(parts[0], "abcdefghijklmnopqrstuvwxyz_0123456789") == "" && len(parts[0]) > 1 && !strings.ContainsAny(parts[len(parts)-1][:min(1, len(parts[len(parts)-1]))], "0123456789") {
 			text = parts[len(parts)-1]
@@ -223,6 +226,9 @@ func datasetName(text string) string {
 	}
 	if first, rest, ok := strings.Cut(text, ","); ok && (strings.Contains(rest, "/") || strings.Contains(rest, "$")) {
 		text = first
+		if _, weight := numeric(first); weight { // of a mixture, as Megatron takes them: [1.0,/data/pile]
+			text = strings.TrimSpace(rest)
+		}
 	}
 	hub := strings.Count(text, "/") == 1 && !strings.HasPrefix(text, ".") && !strings.HasPrefix(text, "/") && !strings.HasPrefix(text, "~") && path.Ext(text) == "" && !strings.ContainsAny(text, "$*")
 	parts := strings.Split(strings.Trim(text, "/"), "/")

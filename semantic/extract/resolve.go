@@ -138,6 +138,9 @@ func (x *extraction) hardware(r *Result) {
 		t.GPUs = l.perNode * max(1, t.Nodes)
 	default:
 		for _, c := range x.candidates(facts().fields.GPUs) {
+			if last := c.key[strings.LastIndexByte(c.key, '.')+1:]; last == "device" && !devices.MatchString(c.text) { // of several
+				continue
+			}
 			n := count(c.text)
 			if devices.MatchString(c.text) {
 				n = len(digits.FindAllString(c.text, -1))
