@@ -153,16 +153,16 @@ func (r *reader) sourced(words []string) {
 		return
 	}
 	for len(r.params) > 0 && strings.HasPrefix(r.params[0], "--") {
-		name, value, has := strings.Cut(strings.ReplaceAll(r.params[0][2:], "-", "_"), "=")
-		if has {
-			_, value, _ = strings.Cut(r.params[0], "=")
+		name, value, has := strings.Cut(r.params[0][2:], "=")
+		switch {
+		case has:
 			r.params = r.params[1:]
-		} else {
-			if len(r.params) < 2 {
-				break
-			}
+		case len(r.params) > 1:
 			value, r.params = r.params[1], r.params[2:]
+		default:
+			return
 		}
+		name = strings.ReplaceAll(name, "-", "_")
 		if n := nameLen(name); n > 0 && n == len(name) {
 			r.set(name, Var{Value: value, Line: r.line})
 		}
