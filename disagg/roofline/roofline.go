@@ -272,15 +272,15 @@ func (b *builder) mamba(d decoder, layer string, tokens, sequences int) {
 	b.matmul(layer, "out", "", tokens, d.inner, d.hidden)
 }
 
-// block is a transformer layer without a cache.
-func (b *builder) block(layer string, tokens, hidden, inner, seen int) {
+// block is a transformer layer without a cache. What the activation reads is up wide, what it writes inner.
+func (b *builder) block(layer string, tokens, hidden, up, inner, seen int) {
 	b.norm(layer, "norm1", "", tokens, hidden)
 	b.matmul(layer, "qkv", "", tokens, hidden, 3*hidden)
 	b.add(op{name: layer + "attention", alike: "attention", flops: 4 * float64(tokens) * float64(seen) * float64(hidden), tensor: true, bytes: 8 * float64(tokens*hidden), out: 2 * float64(tokens*hidden)})
 	b.matmul(layer, "o", "", tokens, hidden, hidden)
 	b.norm(layer, "norm2", "", tokens, hidden)
-	b.matmul(layer, "up", "", tokens, hidden, inner)
-	b.elementwise(layer, "act", "", tokens, inner, inner)
+	b.matmul(layer, "up", "", tokens, hidden, up)
+	b.elementwise(layer, "act", "", tokens, up, inner)
 	b.matmul(layer, "down", "", tokens, inner, hidden)
 }
 
@@ -295,7 +295,7 @@ func qwenVL(b *builder) {
 		if l%8 == 7 {
 			seen = 1296
 		}
-		b.block(fmt.Sprintf("v%d.", l), prompts*1296, 1280, 2*3420, seen)
+		b.block(fmt.Sprintf("v%d.", l), prompts*1296, 1280, 2*3420, 3420, seen)
 	}
 	last := b.last
 	b.serve(qwen, 324)
@@ -311,7 +311,7 @@ func diffusion(b *builder) {
 	b.begin(disagg.Phase{Name: "step", Runs: 28})
 	for l := range 24 {
 		layer := fmt.Sprintf("%d.", l)
-		b.block(layer, image+text, hidden, 4*hidden, 4096+333)
+		b.block(layer, image+text, hidden, 4*hidden, 4*hidden, 4096+333)
 		if l < 13 {
 			b.norm(layer+"b", "norm", "", image, hidden)
 			b.matmul(layer+"b", "qkv", "", image, hidden, 3*hidden)
