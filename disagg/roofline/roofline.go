@@ -75,13 +75,13 @@ type decoder struct {
 	experts, active                                    int     // of a mixture; 0 is none
 	expertBytes                                        float64 // of one weight of an expert
 	window                                             int     // of every other layer's attention; 0 is none
-	state, groups                                      int     // Mamba-2
+	state, groups, chunk                               int     // Mamba-2
 }
 
 var (
 	llama     = decoder{layers: 32, hidden: 4096, heads: 32, kvHeads: 8, head: 128, inner: 14336, vocab: 128256}
 	gptOSS    = decoder{layers: 24, hidden: 2880, heads: 64, kvHeads: 8, head: 64, inner: 2880, vocab: 201088, experts: 32, active: 4, expertBytes: 4.25 / 8, window: 128}
-	codestral = decoder{layers: 64, hidden: 4096, heads: 128, head: 64, inner: 8192, vocab: 32768, state: 128, groups: 8}
+	codestral = decoder{layers: 64, hidden: 4096, heads: 128, head: 64, inner: 8192, vocab: 32768, state: 128, groups: 8, chunk: 256}
 	qwen      = decoder{layers: 28, hidden: 3584, heads: 28, kvHeads: 4, head: 128, inner: 18944, vocab: 152064}
 )
 
@@ -263,13 +263,29 @@ func (b *builder) mamba(d decoder, layer string, tokens, sequences int) {
 	b.matmul(layer, "in", "", tokens, d.hidden, d.inner+conv+d.heads)
 	b.elementwise(layer, "conv", "", tokens, conv, conv)
 	state := 2 * float64(d.inner*d.state)
-	name := b.add(op{name: layer + "scan", alike: "scan", flops: 6 * float64(tokens) * float64(d.inner*d.state), bytes: 2*state*float64(sequences) + 2*float64(tokens*(conv+d.inner)),
-		out: 2 * float64(tokens*d.inner), buffer: layer + "state", held: state * float64(b.batch.Sequences)})
+	scan := op{name: layer + "scan", alike: "scan", flops: 6 * float64(tokens) * float64(d.inner*d.state), bytes: 2*state*float64(sequences) + 2*float64(tokens*(conv+d.inner)),
+		out: 2 * float64(tokens*d.inner), buffer: layer + "state", held: state * float64(b.batch.Sequences)}
+	if tokens > sequences {
+		d.chunks(&scan, float64(tokens))
+	}
+	name := b.add(scan)
 	if b.phase == "decode" {
 		b.p.Edges = append(b.p.Edges, disagg.Edge{From: "prefill." + layer + "scan", To: name, Bytes: state * float64(b.batch.Prompts)})
 	}
 	b.elementwise(layer, "gate", "", tokens, 2*d.inner, d.inner)
 	b.matmul(layer, "out", "", tokens, d.inner, d.hidden)
+}
+
+// chunks makes the scan of a prompt one by chunks, as Mamba-2 has it (Dao and Gu, arXiv:2405.21060, §6, and ssd_combined.py of
+// state-spaces/mamba): matrix products within a chunk, of which the causal half counts, and of what enters and leaves it. The
+// states between chunks are written as f32, and as bf16 once they are summed up, and read each time; the products of C and B in a chunk
+// are written as f32 and read.
+func (d *decoder) chunks(scan *op, tokens float64) {
+	chunk, states := float64(d.chunk), float64(d.inner*d.state)
+	products := chunk * float64(d.groups)
+	scan.tensor = true
+	scan.flops = tokens * (4*states + chunk*float64(d.inner) + products*float64(d.state))
+	scan.bytes += tokens * (12*states/chunk + 8*products)
 }
 
 // block is a transformer layer without a cache. What the activation reads is up wide, what it writes inner.

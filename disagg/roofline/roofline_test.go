@@ -1,6 +1,7 @@
 package roofline
 
 import (
+	"math"
 	"testing"
 
 	"github.com/muster-sched/muster/disagg"
@@ -40,6 +41,25 @@ func TestModels(t *testing.T) {
 		t.Logf("%s: %d kernels, %.2f GB, %s %.3f ms, gap %.2f %%", m.Name, len(q.Kernels), weights, best.Shape, 1e3*best.Seconds, 100*best.Gap())
 		for _, c := range best.Others {
 			t.Logf("  %s %.3f", c.Shape, 1e3*c.Seconds)
+		}
+	}
+}
+
+// The scan of prompts is products of matrices by chunks of 256, bound by memory on both GPUs; in a decode it is an update of the
+// states. Figures by hand, in microseconds.
+func TestScans(t *testing.T) {
+	p, _ := All[2].Generate([]string{"A100", "L40S"}, Offline)
+	want := map[string][]float64{
+		// 4 states of 2 MiB that come in and go out, 4080 tokens with 18432 numbers of 2 bytes, and 65536 bytes of states and products.
+		"prefill.0.scan": {2 + 434.569216e6/(0.8*1935e3), 2 + 434.569216e6/(0.8*864e3)},
+		// 128 states, and 128 tokens.
+		"decode.0.scan": {2 + 541.589504e6/(0.8*1935e3), 2 + 541.589504e6/(0.8*864e3)},
+	}
+	for _, k := range p.Kernels {
+		for g, us := range want[k.Name] {
+			if math.Abs(k.Micros[g]-us) > 1e-3 {
+				t.Errorf("%s on GPU %d: %.4f us, want %.4f", k.Name, g, k.Micros[g], us)
+			}
 		}
 	}
 }
