@@ -3,6 +3,7 @@ package analyze
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"strconv"
 	"strings"
@@ -17,13 +18,15 @@ const (
 	gemmExArgs        = "transa transb m n k alpha A Atype lda B Btype ldb beta C Ctype ldc computeType algo"
 	gemmStridedExArgs = "transa transb m n k alpha A Atype lda strideA B Btype ldb strideB beta C Ctype ldc strideC batchCount computeType algo"
 	gemvArgs          = "trans m n alpha A lda x incx beta y incy"
+	// What the descriptions that cublasLtMatmul takes say.
+	matmulArgs = "transa transb m n k computeType scaleType epilogue bias biasType batchCount alpha beta A Atype lda strideA B Btype ldb strideB C Ctype ldc strideC D Dtype ldd strideD"
 )
 
 // routines are the functions that can run again, by their symbols: programs that call cublasSgemm call cublasSgemm_v2.
 var routines = map[string]string{
 	"cublasSgemm_v2": gemmArgs, "cublasDgemm_v2": gemmArgs, "cublasHgemm": gemmArgs,
 	"cublasSgemmStridedBatched": gemmStridedArgs, "cublasDgemmStridedBatched": gemmStridedArgs, "cublasHgemmStridedBatched": gemmStridedArgs,
-	"cublasGemmEx": gemmExArgs, "cublasGemmStridedBatchedEx": gemmStridedExArgs,
+	"cublasGemmEx": gemmExArgs, "cublasGemmStridedBatchedEx": gemmStridedExArgs, "cublasLtMatmul": matmulArgs,
 	"cublasSgemv_v2": gemvArgs, "cublasDgemv_v2": gemvArgs,
 }
 
@@ -47,7 +50,7 @@ func Routine(symbol string) (all []Argument) {
 
 func kindOf(name string) Argument {
 	switch name {
-	case "A", "B", "C", "x", "y":
+	case "A", "B", "C", "D", "bias", "x", "y":
 		return Address
 	case "alpha", "beta":
 		return Scalar
@@ -62,9 +65,9 @@ func (a *analysis) repeatRoutine(c *Call, r *Again) error {
 		symbol += "_v2"
 	}
 	if routines[symbol] == "" {
-		return fmt.Errorf("library: expected gemm of f16, f32 or f64, with strided batches or without, cublasGemmEx, cublasGemmStridedBatchedEx, or gemv of f32 or f64, which can run again; found %s", c.Library)
+		return fmt.Errorf("library: expected gemm of f16, f32 or f64, with strided batches or without, cublasGemmEx, cublasGemmStridedBatchedEx, cublasLtMatmul, or gemv of f32 or f64, which can run again; found %s", c.Library)
 	}
-	p := packer{l: call{a: a, values: c.Values}, symbol: symbol}
+	p := packer{l: call{a: a, values: inPlace(c.Values)}, symbol: symbol}
 	p.types()
 	r.Routine = symbol
 	for _, name := range strings.Fields(routines[symbol]) {
@@ -74,6 +77,28 @@ func (a *analysis) repeatRoutine(c *Call, r *Again) error {
 		r.Args = binary.LittleEndian.AppendUint64(r.Args, p.argument(name))
 	}
 	return p.l.err
+}
+
+// inPlace gives the arguments of cublasLtMatmul that has only one of C and D both: they are one matrix then.
+func inPlace(values map[string]Value) map[string]Value {
+	values = maps.Clone(values)
+	for _, x := range [2][2]string{{"C", "D"}, {"D", "C"}} {
+		if _, ok := values[x[0]]; ok || values[x[1]] == "" {
+			continue
+		}
+		for _, format := range []string{"%s", "%stype", "ld%s", "stride%s"} {
+			name := func(matrix string) string {
+				if format == "ld%s" {
+					matrix = strings.ToLower(matrix)
+				}
+				return fmt.Sprintf(format, matrix)
+			}
+			if v, ok := values[name(x[1])]; ok {
+				values[name(x[0])] = v
+			}
+		}
+	}
+	return values
 }
 
 // packer encodes the arguments of a call.
@@ -88,6 +113,7 @@ type packer struct {
 // Numbers of NVIDIA's cublas_api.h and library_types.h.
 var (
 	operations   = map[string]uint64{"N": 0, "T": 1, "C": 2}
+	epilogues    = map[string]uint64{"DEFAULT": 1, "RELU": 2, "BIAS": 4, "RELU_BIAS": 6, "GELU": 32, "GELU_BIAS": 36}
 	dataTypes    = map[string]uint64{"f32": 0, "f64": 1, "f16": 2, "s8": 3, "s32": 10, "bf16": 14}
 	computeTypes = map[string]uint64{"16F": 64, "16F_PEDANTIC": 65, "32F": 68, "32F_PEDANTIC": 69, "32F_FAST_16F": 74, "32F_FAST_16BF": 75, "32F_FAST_TF32": 77, "64F": 70, "64F_PEDANTIC": 71, "32I": 72, "32I_PEDANTIC": 73}
 )
@@ -130,7 +156,12 @@ func (p *packer) argument(name string) uint64 {
 	}
 	without := int64(-1) // it must be there
 	switch name {
-	case "A", "B", "C", "x", "y":
+	case "bias":
+		if l.values[name] == "" {
+			return 0
+		}
+		fallthrough
+	case "A", "B", "C", "D", "x", "y":
 		at, err := l.a.address(l.values[name])
 		if err != nil {
 			l.wrong(name, "%w", err)
@@ -146,7 +177,7 @@ func (p *packer) argument(name string) uint64 {
 			l.wrong(name, "N, T or C; found %q", l.values[name])
 		}
 		return n
-	case "Atype", "Btype", "Ctype":
+	case "Atype", "Btype", "Ctype", "Dtype", "biasType":
 		n, ok := dataTypes[l.text(name, p.element)]
 		if !ok {
 			l.wrong(name, "a type such as f16; found %q", l.text(name, p.element))
@@ -154,6 +185,19 @@ func (p *packer) argument(name string) uint64 {
 		return n
 	case "computeType":
 		return p.compute
+	case "scaleType":
+		return dataTypes[p.scale]
+	case "epilogue":
+		usual := "DEFAULT"
+		if l.values["bias"] != "" {
+			usual = "BIAS"
+		}
+		text := strings.TrimPrefix(l.text(name, usual), "CUBLASLT_EPILOGUE_")
+		n := epilogues[text]
+		if n == 0 || strings.HasSuffix(text, "BIAS") != (l.values["bias"] != "") {
+			l.wrong(name, "CUBLASLT_EPILOGUE_DEFAULT, RELU or GELU, and BIAS, RELU_BIAS or GELU_BIAS if there is a bias; found %q", text)
+		}
+		return n
 	case "algo":
 		n, err := strconv.ParseInt(l.text(name, "-1"), 0, 32)
 		if err != nil {
@@ -164,9 +208,9 @@ func (p *packer) argument(name string) uint64 {
 		without = rows("transa", "m", "k")
 	case "ldb":
 		without = rows("transb", "k", "n")
-	case "ldc":
+	case "ldc", "ldd":
 		without = l.whole("m", -1)
-	case "strideA", "strideB", "strideC":
+	case "strideA", "strideB", "strideC", "strideD":
 		return uint64(l.whole(name, 0))
 	case "batchCount", "incx", "incy":
 		without = 1

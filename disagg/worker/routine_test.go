@@ -93,11 +93,18 @@ type product struct {
 	lda, ldb, ldc, strideA, strideB, strideC int // 0 for what is without gaps
 	alpha, beta                              float64
 	more                                     map[string]any
+	// Of cublasLtMatmul: the result is another matrix, of a type, with ldd, after adding a bias to each column, and without what is negative.
+	d          string
+	ldd        int
+	bias, relu bool
 }
 
 // expected computes C of elements.
-func (p *product) expected(a, b, c []float64) []float64 {
-	out := slices.Clone(c)
+func (p *product) expected(a, b, c, d, bias []float64) []float64 {
+	out, ldc := slices.Clone(c), p.ldc
+	if p.d != "" {
+		out, ldc = slices.Clone(d), p.ldd
+	}
 	at := func(x []float64, lead, from, i, j int, transposed bool) float64 {
 		if transposed {
 			i, j = j, i
@@ -111,8 +118,14 @@ func (p *product) expected(a, b, c []float64) []float64 {
 				for l := range p.k {
 					sum += at(a, p.lda, z*p.strideA, i, l, p.ta) * at(b, p.ldb, z*p.strideB, l, j, p.tb)
 				}
-				to := &out[z*p.strideC+i+j*p.ldc]
-				*to = p.alpha*sum + p.beta**to
+				v := p.alpha*sum + p.beta*c[z*p.strideC+i+j*p.ldc]
+				if p.bias {
+					v += bias[i]
+				}
+				if p.relu {
+					v = max(v, 0)
+				}
+				out[z*p.strideC+i+j*ldc] = v
 			}
 		}
 	}
@@ -153,6 +166,9 @@ func TestEachRoutine(t *testing.T) {
 		{name: "cublasGemmEx", a: "f16", b: "f16", c: "f16", m: 4, n: 3, k: 5, alpha: 0.5, beta: 2, more: map[string]any{"computeType": "64"}},
 		{name: "cublasGemmEx", a: "s8", b: "s8", c: "s32", m: 4, n: 3, k: 5, alpha: 3, beta: -1},
 		{name: "cublasGemmStridedBatchedEx", a: "f16", b: "f16", c: "f32", ta: true, m: 4, n: 3, k: 5, count: 3, lda: 6, strideA: 24, strideB: 15, strideC: 13, alpha: 0.125, beta: 4, more: map[string]any{"computeType": "CUBLAS_COMPUTE_32F_FAST_16F"}},
+		{name: "cublasLtMatmul", a: "f16", b: "f16", c: "f16", d: "f16", ta: true, m: 4, n: 3, k: 5, lda: 6, ldc: 5, ldd: 7, alpha: 0.5, beta: 2, bias: true, relu: true, more: map[string]any{"epilogue": "CUBLASLT_EPILOGUE_RELU_BIAS"}},
+		{name: "cublasLtMatmul", a: "f32", b: "f32", c: "f32", tb: true, m: 4, n: 3, k: 5, count: 2, strideA: 20, strideB: 15, strideC: 14, alpha: -1, beta: 1},
+		{name: "cublasLtMatmul", a: "bf16", b: "bf16", c: "f32", d: "f32", m: 4, n: 3, k: 5, alpha: 1, bias: true, more: map[string]any{"biasType": "f32"}},
 		{name: "cublasSgemv", a: "f32", b: "f32", c: "f32", m: 4, n: 1, k: 5, lda: 6, alpha: 2, beta: 1},
 		{name: "cublasDgemv", a: "f64", b: "f64", c: "f64", ta: true, m: 4, n: 1, k: 5, alpha: 2},
 	}
@@ -213,8 +229,23 @@ func TestEachRoutine(t *testing.T) {
 			values["beta"] = p.beta
 		}
 		maps.Copy(values, p.more)
-		want = append(want, elements(p.c, p.expected(a, b, c)))
-		nodes = append(nodes, map[string]any{"library": p.name, "values": values}, map[string]any{"name": fmt.Sprint("out", i), "copy": map[string]any{"from": toC, "bytes": len(want[i])}})
+		result, kind := toC, p.c
+		var d, bias []float64
+		if p.d != "" {
+			kind = p.d
+			result, d = buffer("D", p.d)
+			values["D"], values["Dtype"] = result, p.d
+			set("ldd", &p.ldd, p.m)
+		}
+		if p.bias {
+			values["bias"], bias = buffer("bias", p.d)
+		}
+		if strings.HasPrefix(p.name, "cublasLt") { // and with an address that is less aligned
+			toB += fmt.Sprint("+", len(elements(p.b, b[:1])))
+			values["B"], values["type"], b = toB, p.a, b[1:]
+		}
+		want = append(want, elements(kind, p.expected(a, b, c, d, bias)))
+		nodes = append(nodes, map[string]any{"library": p.name, "values": values}, map[string]any{"name": fmt.Sprint("out", i), "copy": map[string]any{"from": result, "bytes": len(want[i])}})
 	}
 	trace, err := json.Marshal(map[string]any{"buffers": buffers, "nodes": nodes})
 	file := filepath.Join(dir, "trace.json")

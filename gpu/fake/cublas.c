@@ -136,7 +136,7 @@ static void store(void *base, int type, size_t i, double v) {
 	((uint16_t *)base)[i] = (uint16_t)(isnan(f) ? bits >> 16 | 64 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// --- C = alpha op(A) op(B) + beta C, for each of a batch
+// --- D = epilogue(alpha op(A) op(B) + beta C + bias), for each of a batch; D is C but for cublasLtMatmul
 
 struct matrix {
 	void *at;
@@ -149,8 +149,11 @@ struct product {
 	double *workspace;
 	int transa, transb, m, n, k, count, captured;
 	double alpha, beta;
-	struct matrix a, b, c;
+	struct matrix a, b, c, d;
+	const void *bias; // a number a row, or NULL
+	int bias_type, epilogue;
 };
+enum { relu = 2, with_bias = 4, gelu = 32 }; // cublasLtEpilogue_t
 
 static void started(const struct product *p) {
 	const char *path = getenv("MUSTER_FAKE_GPU_LOG");
@@ -203,8 +206,14 @@ static void multiply(void *argument) {
 						load(p->b.at, p->b.type, (size_t)(z * p->b.stride + (p->transb ? j + l * p->b.lead : l + j * p->b.lead)));
 			}
 			for (int64_t i = 0; i < p->m; i++) {
-				size_t at = (size_t)(z * p->c.stride + i + j * p->c.lead);
-				store(p->c.at, p->c.type, at, p->alpha * sums[i] + (p->beta != 0 ? p->beta * load(p->c.at, p->c.type, at) : 0));
+				double v = p->alpha * sums[i] + (p->beta != 0 ? p->beta * load(p->c.at, p->c.type, (size_t)(z * p->c.stride + i + j * p->c.lead)) : 0);
+				if (p->bias)
+					v += load(p->bias, p->bias_type, (size_t)i);
+				if (p->epilogue & relu)
+					v = v > 0 ? v : 0;
+				if (p->epilogue & gelu)
+					v *= 0.5 * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+				store(p->d.at, p->d.type, (size_t)(z * p->d.stride + i + j * p->d.lead), v);
 			}
 		}
 	vacate(place);
@@ -221,10 +230,12 @@ static int on(CUdevice device, const struct matrix *m, int64_t rows, int64_t col
 
 static int submit(struct handle *h, const char *name, struct product p) {
 	int device = -1;
+	if (!p.d.at)
+		p.d = p.c;
 	if (!h->stream || !h->workspace || cuPointerGetAttribute(&device, 9, (uint64_t)h->workspace) || device != h->device || h->bytes < (size_t)p.m * sizeof(double))
 		return not_supported;
 	if (p.transa < none || p.transa > conjugate || p.transb < none || p.transb > conjugate || p.m < 1 || p.n < 1 || p.k < 1 || p.count < 1 ||
-		!on(device, &p.a, p.transa ? p.k : p.m, p.transa ? p.m : p.k, p.count) || !on(device, &p.b, p.transb ? p.n : p.k, p.transb ? p.k : p.n, p.count) || !on(device, &p.c, p.m, p.n, p.count))
+		!on(device, &p.a, p.transa ? p.k : p.m, p.transa ? p.m : p.k, p.count) || !on(device, &p.b, p.transb ? p.n : p.k, p.transb ? p.k : p.n, p.count) || !on(device, &p.c, p.m, p.n, p.count) || !on(device, &p.d, p.m, p.n, p.count))
 		return invalid_value;
 	struct product *kept = malloc(sizeof *kept);
 	*kept = p;
@@ -282,4 +293,106 @@ MUSTER_EXPORT int cublasGemmStridedBatchedEx(struct handle *h, int ta, int tb, i
 MUSTER_EXPORT int cublasGemmEx(struct handle *h, int ta, int tb, int m, int n, int k, const void *alpha, void *a, int at, int lda,
 	void *b, int bt, int ldb, const void *beta, void *c, int ct, int ldc, int compute, int algo) {
 	return mixed(h, "cublasGemmEx", ta, tb, m, n, k, alpha, a, at, lda, 0, b, bt, ldb, 0, beta, c, ct, ldc, 0, 1, compute, algo);
+}
+
+// --- cublasLt: the real one is another library, in which a search in libcublas looks, too
+
+struct operation {
+	int compute, scale, transa, transb, epilogue, bias_type;
+	const void *bias;
+};
+struct layout {
+	int type, count;
+	uint64_t rows, columns;
+	int64_t lead, stride;
+};
+struct preference {
+	uint64_t bytes;
+	uint32_t aligned[4]; // of A, B, C and D
+};
+struct chosen {
+	struct preference algorithm; // 64 bytes in the real one, which are its own
+	uint64_t rest[5];
+	size_t workspace;
+	int state;
+	float waves;
+	int reserved[4];
+};
+_Static_assert(sizeof(struct chosen) == 96, "as cublasLtMatmulHeuristicResult_t");
+
+// SETS is an attribute, by its number, of a type that its size tells.
+#define SETS(number, to) if (attribute == number) return bytes == sizeof(to) ? memcpy(&(to), value, bytes), success : invalid_value;
+
+MUSTER_EXPORT int cublasLtMatmulDescCreate(struct operation **out, int compute, int scale) {
+	*out = calloc(1, sizeof **out);
+	**out = (struct operation){.compute = compute, .scale = scale, .epilogue = 1};
+	return scalar_type(compute) == scale ? success : not_supported;
+}
+MUSTER_EXPORT int cublasLtMatmulDescSetAttribute(struct operation *o, int attribute, const void *value, size_t bytes) {
+	SETS(3, o->transa)
+	SETS(4, o->transb)
+	SETS(7, o->epilogue)
+	SETS(8, o->bias)
+	SETS(26, o->bias_type)
+	return invalid_value;
+}
+MUSTER_EXPORT int cublasLtMatmulDescDestroy(struct operation *o) { return free(o), success; }
+
+MUSTER_EXPORT int cublasLtMatrixLayoutCreate(struct layout **out, int type, uint64_t rows, uint64_t columns, int64_t lead) {
+	*out = calloc(1, sizeof **out);
+	**out = (struct layout){type, 1, rows, columns, lead, 0};
+	return success;
+}
+MUSTER_EXPORT int cublasLtMatrixLayoutSetAttribute(struct layout *l, int attribute, const void *value, size_t bytes) {
+	SETS(5, l->count)
+	SETS(6, l->stride)
+	return invalid_value;
+}
+MUSTER_EXPORT int cublasLtMatrixLayoutDestroy(struct layout *l) { return free(l), success; }
+
+MUSTER_EXPORT int cublasLtMatmulPreferenceCreate(struct preference **out) {
+	*out = calloc(1, sizeof **out);
+	**out = (struct preference){0, {256, 256, 256, 256}};
+	return success;
+}
+MUSTER_EXPORT int cublasLtMatmulPreferenceSetAttribute(struct preference *p, int attribute, const void *value, size_t bytes) {
+	SETS(1, p->bytes)
+	SETS(5, p->aligned[0])
+	SETS(6, p->aligned[1])
+	SETS(7, p->aligned[2])
+	SETS(8, p->aligned[3])
+	return invalid_value;
+}
+MUSTER_EXPORT int cublasLtMatmulPreferenceDestroy(struct preference *p) { return free(p), success; }
+
+// fits reports whether matrices have the sizes of a product.
+static int fits(const struct operation *o, const struct layout *a, const struct layout *b, const struct layout *c, const struct layout *d) {
+	uint64_t m = o->transa ? a->columns : a->rows, k = o->transa ? a->rows : a->columns, n = o->transb ? b->rows : b->columns;
+	return (o->transb ? b->columns : b->rows) == k && c->rows == m && d->rows == m && c->columns == n && d->columns == n && a->count == d->count && b->count == d->count && c->count == d->count;
+}
+
+MUSTER_EXPORT int cublasLtMatmulAlgoGetHeuristic(void *h, struct operation *o, struct layout *a, struct layout *b, struct layout *c, struct layout *d, struct preference *p, int wanted, struct chosen *out, int *found) {
+	if (!h || wanted != 1 || !fits(o, a, b, c, d))
+		return invalid_value;
+	*out = (struct chosen){.algorithm = *p, .workspace = p->bytes};
+	*found = 1;
+	return success;
+}
+
+// The algorithm is one for the alignments and the workspace that were preferred.
+MUSTER_EXPORT int cublasLtMatmul(struct handle *h, struct operation *o, const void *alpha, void *at, struct layout *a, void *bt, struct layout *b, const void *beta, void *ct, struct layout *c,
+	void *dt, struct layout *d, const struct preference *algorithm, void *workspace, size_t bytes, CUstream s) {
+	void *all[] = {at, bt, ct, dt};
+	for (int i = 0; i < 4; i++)
+		if ((uint64_t)all[i] % algorithm->aligned[i])
+			return invalid_value;
+	int of_bias = h->device;
+	if (o->bias && cuPointerGetAttribute(&of_bias, 9, (uint64_t)o->bias))
+		return invalid_value;
+	if (!fits(o, a, b, c, d) || of_bias != h->device || bytes < algorithm->bytes || (o->epilogue & with_bias) != (o->bias ? with_bias : 0))
+		return invalid_value;
+	struct handle here = {h->device, s, workspace, bytes};
+	return submit(&here, "cublasLtMatmul", (struct product){.transa = o->transa, .transb = o->transb, .m = (int)d->rows, .n = (int)d->columns, .k = (int)(o->transa ? a->rows : a->columns), .count = d->count,
+		.alpha = load(alpha, o->scale, 0), .beta = load(beta, o->scale, 0), .a = {at, a->type, a->lead, a->stride}, .b = {bt, b->type, b->lead, b->stride}, .c = {ct, c->type, c->lead, c->stride},
+		.d = {dt, d->type, d->lead, d->stride}, .bias = o->bias, .bias_type = o->bias_type, .epilogue = o->epilogue});
 }

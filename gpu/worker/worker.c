@@ -23,7 +23,8 @@
 //	routine G NAME                -> routine: a function of cuBLAS, for a GPU
 //	launch F S GX GY GZ BX BY BZ SHARED ARGUMENTS      (packed, in hexadecimal digits, or -)
 //	call R S WORKSPACE BYTES ARGUMENT...               (those after the handle: a number, or @ and eight bytes in
-//	                                                    hexadecimal digits, of which the routine gets the address)
+//	                                                    hexadecimal digits, of which the routine gets the address;
+//	                                                    those of cublasLtMatmul as in cublas.inc)
 //	peer S TO-G TO FROM-G FROM BYTES
 //	put S TO OFFSET BYTES         from the host's memory
 //	get S OFFSET FROM BYTES       to the host's memory
@@ -62,7 +63,7 @@
 
 #include "../shim/driver.h"
 
-enum { most_gpus = 16, most_arguments = 32 << 10, line_bytes = 2 * most_arguments + 512, default_shared = 48 << 10, most_words = 22 };
+enum { most_gpus = 16, most_arguments = 32 << 10, line_bytes = 2 * most_arguments + 512, default_shared = 48 << 10, most_words = 29 };
 
 #define FUNCTIONS(F) \
 	F(cuInit, (unsigned)) \
@@ -376,92 +377,7 @@ static void launch(char *line) {
 	MUST(cuLaunchKernel, function->f, g[0], g[1], g[2], b[0], b[1], b[2], shared, stream->s, NULL, extra);
 }
 
-// --- cuBLAS
-
-static void *cublas;
-static const char *cublas_name;
-static int (*cublasCreate_v2)(void **);
-static int (*cublasSetStream_v2)(void *, CUstream);
-static int (*cublasSetWorkspace_v2)(void *, void *, size_t);
-
-static void open_cublas(void) {
-	const char *chosen = getenv("MUSTER_CUBLAS"), *usual[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11"};
-	static char why[512];
-	if (chosen && *chosen)
-		cublas = dlopen(cublas_name = chosen, RTLD_NOW | RTLD_LOCAL);
-	for (size_t i = 0; !(chosen && *chosen) && !cublas && i < sizeof usual / sizeof *usual; i++)
-		if (!(cublas = dlopen(cublas_name = usual[i], RTLD_NOW | RTLD_LOCAL)) && !*why)
-			snprintf(why, sizeof why, "%s", dlerror());
-	if (!cublas) {
-		say("missing cuBLAS cannot be opened: %s\n", *why ? why : dlerror());
-		_exit(1);
-	}
-}
-
-static void *find(const char *name) {
-	void *f = strncmp(name, "cublas", 6) ? NULL : dlsym(cublas, name);
-	if (!f) {
-		say("missing %s has no %s\n", cublas_name, name);
-		_exit(1);
-	}
-	return f;
-}
-
-static void must_blas(const char *call, int status) {
-	const char *(*text)(int) = dlsym(cublas, "cublasGetStatusName"); // of CUDA 11.4 and later
-	if (!status)
-		return;
-	say("error %s %d %s \n", call, status, text ? text(status) : "CUBLAS_STATUS");
-	_exit(1);
-}
-
-// A handle is of a GPU. Calls of one request have a workspace of their own, so that they disturb no others and do the same each time.
-static void make_routine(size_t g, const char *name, const char *line) {
-	use(g, line);
-	if (!cublas)
-		open_cublas();
-	GROW(routines, routine_count);
-	routines[routine_count++] = (struct routine){find(name), strdup(name), (int)g};
-	*(void **)&cublasCreate_v2 = find("cublasCreate_v2");
-	*(void **)&cublasSetStream_v2 = find("cublasSetStream_v2");
-	*(void **)&cublasSetWorkspace_v2 = find("cublasSetWorkspace_v2");
-	if (!gpus[g].cublas)
-		must_blas("cublasCreate_v2", cublasCreate_v2(&gpus[g].cublas));
-	say("routine\n");
-}
-
-// call makes a call on a stream. All arguments are numbers or addresses: where Linux runs with GPUs, on x86-64 and arm64, a
-// function takes those in eight bytes each, whatever their size, and does not look at more than it has.
-static void call(const char *line) {
-	typedef int (*function)(void *, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
-		uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
-	uint64_t workspace, bytes, a[most_words] = {0}, pointed[most_words];
-	unsigned long r, s;
-	int at = 0, words = 0;
-	if (sscanf(line, "call %lu %lu %" SCNu64 " %" SCNu64 " %n", &r, &s, &workspace, &bytes, &at) != 4 || !at || r >= routine_count)
-		bad(line);
-	for (const char *c = line + at; *c; words++) {
-		if (words == most_words)
-			bad(line);
-		if (*c == '@') {
-			pointed[words] = strtoull(c + 1, (char **)&c, 16);
-			a[words] = (uint64_t)&pointed[words];
-		} else
-			a[words] = strtoull(c, (char **)&c, 10);
-		if (*c && *c++ != ' ')
-			bad(line);
-	}
-	struct stream *stream = stream_of(s, line);
-	if (routines[r].gpu != stream->gpu)
-		bad(line);
-	void *handle = gpus[stream->gpu].cublas;
-	must_blas("cublasSetStream_v2", cublasSetStream_v2(handle, stream->s)); // which forgets the workspace
-	must_blas("cublasSetWorkspace_v2", cublasSetWorkspace_v2(handle, (void *)workspace, bytes));
-	must_blas(routines[r].name, ((function)routines[r].f)(handle, a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10],
-		a[11], a[12], a[13], a[14], a[15], a[16], a[17], a[18], a[19], a[20], a[21]));
-}
-
-// --- more commands
+#include "cublas.inc"
 
 static void told(void *token) { say("notify %" PRIu64 "\n", (uint64_t)token); }
 
