@@ -12,6 +12,7 @@ import (
 	"github.com/muster-sched/muster/runlog"
 	"github.com/muster-sched/muster/semantic/estimate"
 	"github.com/muster-sched/muster/semantic/history"
+	"github.com/muster-sched/muster/semantic/metadata"
 	"github.com/muster-sched/muster/workload"
 )
 
@@ -27,6 +28,8 @@ type History struct {
 	untold  []history.Job
 	predict bool
 	typical mean // what jobs took that ended here
+	// Code, if set, returns what was read in the code of a job that is submitted.
+	Code func(*workload.Job) metadata.Job
 }
 
 // NewHistory returns a predictor that knows the jobs of kept, which may be nil. [History.Keep] adds to it the jobs that ended. The
@@ -111,6 +114,9 @@ func (a *History) job(j *workload.Job) history.Job {
 	job := described(j.Name, a.begin, j.Kind.String(), j.Pods(), int(j.Priority))
 	job.User, job.Tenant, job.Submit = j.User, j.Queue, a.at(j.Submitted)
 	job.GPUs, job.Model = gpus(j.GPUs()), modelsOf(&j.Job)
+	if a.Code != nil {
+		job.Metadata = a.Code(j)
+	}
 	return job
 }
 

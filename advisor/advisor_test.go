@@ -11,6 +11,7 @@ import (
 	"github.com/muster-sched/muster/runlog"
 	"github.com/muster-sched/muster/semantic/estimate"
 	"github.com/muster-sched/muster/semantic/history"
+	"github.com/muster-sched/muster/semantic/metadata"
 	"github.com/muster-sched/muster/sim"
 	"github.com/muster-sched/muster/workload"
 )
@@ -129,4 +130,21 @@ func TestJobsOfRuns(t *testing.T) {
 			t.Errorf("after both, again %+v", again)
 		}
 	}
+}
+
+// What was read in the code of jobs tells alike ones from others.
+func TestCode(t *testing.T) {
+	a, err := NewHistory(context.Background(), nil, estimate.Default, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Code = func(j *workload.Job) (m metadata.Job) {
+		m.Model.Name, m.Dataset.Train = map[string]string{"1": "llama", "2": "vit", "3": "vit", "4": "llama"}[j.Name], j.User
+		return m
+	}
+	end(t, a, 1, job("1", "ann", 8, 5000))
+	end(t, a, 2, job("2", "ann", 8, 60))
+	a.options.K = 1
+	expect(t, a, 3, job("3", "ann", 8, 0), 60)
+	expect(t, a, 4, job("4", "ann", 8, 0), 5000)
 }

@@ -28,8 +28,7 @@ var (
 
 // draw returns a run time of a log-normal distribution with the published mean and median.
 func (p published) draw(rng *rand.Rand) core.Time {
-	sigma := math.Sqrt(2 * math.Log(p.meanRun/p.medianRun))
-	return core.Time(max(1, p.medianRun*math.Exp(sigma*rng.NormFloat64())) * float64(core.Second))
+	return core.Time(max(1, p.medianRun*math.Exp(sigmaOf(p.medianRun, p.meanRun)*rng.NormFloat64())) * float64(core.Second))
 }
 
 // longestRun bounds what is drawn: two weeks.

@@ -55,11 +55,7 @@ func (r *recurringJobs) make() []workload.Job {
 			name: recurringModels[rng.IntN(len(recurringModels))] + "-" + recurringData[rng.IntN(len(recurringData))],
 			gpus: []int64{1, 1, 1, 1, 1, 1, 2, 4, 8, 8}[rng.IntN(10)], median: math.Exp(math.Log(medianSeconds) + spreadOfMedians*rng.NormFloat64()),
 		}
-		runs := 1 + rng.IntN(4)
-		// A job with at least 5 runs has 17 on average, one with fewer 2.5: of the jobs, 1 in 4.7 are such.
-		if rng.Float64() < recurringShare/17/(recurringShare/17+(1-recurringShare)/2.5) {
-			runs = 5 + int(rng.ExpFloat64()*12)
-		}
+		runs := runsOfJob(rng)
 		first, every := rng.Float64()*r.days*86400, rng.ExpFloat64()*12*3600
 		for k := range runs {
 			at := math.Mod(first+float64(k)*every*(0.5+rng.Float64()), r.days*86400)
@@ -71,6 +67,15 @@ func (r *recurringJobs) make() []workload.Job {
 		jobs[i].Name += fmt.Sprintf("-%05d", i)
 	}
 	return jobs
+}
+
+// runsOfJob draws how often a job runs: one with at least 5 runs has 17 on average, one with fewer 2.5. Of the jobs, 1 in 4.7 are such.
+func runsOfJob(rng *rand.Rand) int {
+	runs := 1 + rng.IntN(4)
+	if rng.Float64() < recurringShare/17/(recurringShare/17+(1-recurringShare)/2.5) {
+		runs = 5 + int(rng.ExpFloat64()*12)
+	}
+	return runs
 }
 
 // run returns a run of the job.
