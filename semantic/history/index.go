@@ -13,6 +13,7 @@ import (
 type index struct {
 	jobs   map[string]*entry
 	groups map[groupKey]*group
+	views  map[viewKey]*view
 	series map[string][]*entry // in order of ends
 }
 
@@ -27,13 +28,34 @@ type groupKey struct{ tenant, embedder, vector string }
 
 // group is the jobs of a tenant that have the same vector, in order of ends.
 type group struct {
-	key  groupKey
-	vec  sparse
-	jobs []*entry
+	key   groupKey
+	vec   sparse
+	jobs  []*entry
+	first time.Time // when the first of them ended
+	at    int       // in the view
+}
+
+type viewKey struct{ tenant, embedder string }
+
+// view is the groups of a tenant, and in how many of them each component is not 0: what a query needs of all of them.
+type view struct {
+	groups []*group // in no order
+	counts []int
+}
+
+// count adds a group's components to the counts, or with -1 takes them off.
+func count(counts []int, g *group, by int) []int {
+	if n := len(g.vec.dims); n > 0 && int(g.vec.dims[n-1]) >= len(counts) {
+		counts = append(counts, make([]int, int(g.vec.dims[n-1])+1-len(counts))...)
+	}
+	for _, d := range g.vec.dims {
+		counts[d] += by
+	}
+	return counts
 }
 
 func newIndex() *index {
-	return &index{jobs: map[string]*entry{}, groups: map[groupKey]*group{}, series: map[string][]*entry{}}
+	return &index{jobs: map[string]*entry{}, groups: map[groupKey]*group{}, views: map[viewKey]*view{}, series: map[string][]*entry{}}
 }
 
 // byEnd orders jobs by their ends, and those that ended together by ID.
@@ -58,8 +80,15 @@ func (x *index) add(r record) {
 	if g == nil {
 		g = &group{key: key, vec: decode(r.vector)}
 		x.groups[key] = g
+		of := viewKey{key.tenant, key.embedder}
+		if x.views[of] == nil {
+			x.views[of] = &view{}
+		}
+		v := x.views[of]
+		g.at, v.groups, v.counts = len(v.groups), append(v.groups, g), count(v.counts, g, 1)
 	}
 	e.group, g.jobs = g, inserted(g.jobs, e)
+	g.first = g.jobs[0].End
 }
 
 // remove removes a job, if it is there.
@@ -75,8 +104,17 @@ func (x *index) remove(id string) {
 		}
 	}
 	if g := e.group; g != nil {
-		if g.jobs = without(g.jobs, e); len(g.jobs) == 0 {
-			delete(x.groups, g.key)
+		if g.jobs = without(g.jobs, e); len(g.jobs) > 0 {
+			g.first = g.jobs[0].End
+			return
+		}
+		delete(x.groups, g.key)
+		v := x.views[viewKey{g.key.tenant, g.key.embedder}]
+		last := v.groups[len(v.groups)-1]
+		last.at, v.groups[g.at] = g.at, last
+		v.groups, v.counts = v.groups[:len(v.groups)-1], count(v.counts, g, -1)
+		if len(v.groups) == 0 {
+			delete(x.views, viewKey{g.key.tenant, g.key.embedder})
 		}
 	}
 }
@@ -134,18 +172,12 @@ func (x *index) similar(q *Query, embedder string, weighed bool, vector []float3
 		}
 		return found
 	}
-	type scored struct {
-		jobs  []*entry
-		score float64
-		group *group
-	}
-	var all []scored
-	for _, g := range x.groups {
-		if g.key.embedder != embedder || !q.Shared && g.key.tenant != q.Job.Tenant {
-			continue
-		}
-		if jobs := ended(g.jobs, q.Job.Submit); len(jobs) > 0 {
-			all = append(all, scored{jobs: jobs, group: g})
+	// 1. Which groups had a job that had ended, and how rare each component is in them.
+	by := q.Job.Submit
+	var asked []*view
+	for key, v := range x.views {
+		if key.embedder == embedder && (q.Shared || key.tenant == q.Job.Tenant) {
+			asked = append(asked, v)
 		}
 	}
 	weights := make([]float64, len(vector))
@@ -153,23 +185,39 @@ func (x *index) similar(q *Query, embedder string, weighed bool, vector []float3
 		weights[i] = 1
 	}
 	if weighed {
-		counts := make([]int, len(vector))
-		for _, s := range all {
-			for _, d := range s.group.vec.dims {
-				if int(d) < len(counts) {
-					counts[d]++
+		n, counts := 0, make([]int, len(vector))
+		for _, v := range asked {
+			n += len(v.groups)
+			for d, c := range v.counts[:min(len(v.counts), len(counts))] {
+				counts[d] += c
+			}
+			for _, g := range v.groups {
+				if g.first.After(by) {
+					n--
+					counts = count(counts, g, -1)
 				}
 			}
 		}
-		for i, n := range counts {
-			weights[i] = 1 + math.Log(float64(len(all)+1)/float64(n+1))
+		for i := range weights {
+			weights[i] = 1 + math.Log(float64(n+1)/float64(counts[i]+1))
 		}
 	}
+
+	// 2. Those that are like the query.
+	type scored struct {
+		jobs  []*entry
+		score float64
+	}
 	query := newQueryVector(vector, weights)
-	kept := all[:0]
-	for _, s := range all {
-		if s.score = query.cosine(&s.group.vec); s.score >= q.Threshold {
-			kept = append(kept, s)
+	var kept []scored
+	for _, v := range asked {
+		for _, g := range v.groups {
+			if g.first.After(by) {
+				continue
+			}
+			if score := query.cosine(&g.vec); score >= q.Threshold {
+				kept = append(kept, scored{ended(g.jobs, q.Job.Submit), score})
+			}
 		}
 	}
 	slices.SortFunc(kept, func(a, b scored) int {
