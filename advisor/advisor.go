@@ -27,7 +27,7 @@ type History struct {
 	begin   time.Time // of the virtual time
 	untold  []history.Job
 	predict bool
-	typical mean // what jobs took that ended here
+	typical mean // what all jobs took that completed
 	// Code, if set, returns what was read in the code of a job that is submitted.
 	Code func(*workload.Job) metadata.Job
 }
@@ -49,10 +49,19 @@ func NewHistory(ctx context.Context, kept *history.History, o estimate.Options, 
 	}
 	a.begin = lastEnd(jobs)
 	jobs = slices.DeleteFunc(jobs, func(j history.Job) bool { return j.Check() != nil }) // of older versions, which refused less
+	for i := range jobs {
+		if jobs[i].Outcome == history.Completed {
+			a.typical.add(jobs[i].Ran.Seconds())
+		}
+	}
 	return a, known.Append(ctx, jobs...)
 }
 
-// Predict returns what jobs that are like j took; if there is none, what all jobs took so far: SJF would start a job
+// anyWeight is the weight of what all jobs took on average, beside the jobs that are like one: half of that of an earlier run. So an estimate is far from that
+// only if several jobs say so, or some that are much alike.
+const anyWeight = 0.5
+
+// Predict returns what jobs that are like j took, and a little of what all jobs took so far; if there is none, what all took: SJF would start a job
 // of which it knows nothing before all others.
 func (a *History) Predict(now core.Time, j *workload.Job) (core.Time, error) {
 	if !a.predict {
@@ -63,7 +72,7 @@ func (a *History) Predict(now core.Time, j *workload.Job) (core.Time, error) {
 	case err != nil:
 		return 0, err
 	case e.Known():
-		return seconds(e.Duration.Mean), nil
+		return seconds((e.Weight*e.Duration.Mean + anyWeight*a.typical.value()) / (e.Weight + anyWeight)), nil
 	case j.Estimate > 0:
 		return 0, nil // the workload knows better
 	}

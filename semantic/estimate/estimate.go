@@ -20,6 +20,8 @@ type Estimate struct {
 	MemoryMiB Figure `json:"memory_mib"` // of a GPU
 	// Confidence is from 0 to 1: see [From].
 	Confidence float64 `json:"confidence"`
+	// Weight is how much the jobs count by which the mean duration is: an earlier run of the same job 1, others less.
+	Weight float64 `json:"weight,omitempty"`
 	// Because has the jobs that the estimate rests on, the most similar first.
 	Because []Reason `json:"because,omitempty"`
 }
@@ -29,7 +31,8 @@ type Figure struct {
 	// Value is the prediction: of the jobs' values the one with the least mean relative error to them all. It is below their
 	// median, as an estimate that is far too high has a larger relative error than one that is far too low.
 	Value float64 `json:"value,omitempty"`
-	Mean  float64 `json:"mean,omitempty"` // of the jobs: the paper's prediction
+	// Mean is the mean of the jobs: the paper's prediction. That of a duration is by [Options].K jobs and their weights: see [From].
+	Mean float64 `json:"mean,omitempty"`
 	// Low and High are the first and last decile of the jobs, of fewer than 10 jobs the least and the most of them.
 	Low  float64 `json:"low,omitempty"`
 	High float64 `json:"high,omitempty"`
@@ -54,13 +57,13 @@ func (e *Estimate) Known() bool { return e.Duration.Jobs > 0 }
 
 // Options say which jobs an estimate rests on.
 type Options struct {
-	K         int     // at most these many jobs
+	K         int     // at most these many jobs: the mean duration is by all of them, the rest by the first 10
 	Threshold float64 // with at least this cosine
 	Shared    bool    // of all tenants
 }
 
 // Default is the options that muster uses: docs/history.md has figures for them.
-var Default = Options{K: 10, Threshold: 0.5}
+var Default = Options{K: 100, Threshold: 0.5}
 
 // Advisor estimates from a history.
 type Advisor struct {
@@ -80,7 +83,15 @@ func (a *Advisor) Estimate(ctx context.Context, job history.Job) (Estimate, erro
 // mostScale bounds by how much a run time is scaled for more iterations, and for fewer.
 const mostScale = 10
 
-// From predicts a job from matches. A job that trains twice as many iterations as the match, of the same unit, is expected to
+const (
+	// nearest is how many matches the estimate rests on, but for the mean duration.
+	nearest = 10
+	// likeness is the power of the cosine that is a match's weight in the mean duration: of one with 0.9 it is 0.19, with 0.5 next to nothing. A mean is
+	// pulled up by a few long jobs, so it needs more jobs than a median does; but not those that are less alike.
+	likeness = 16
+)
+
+// From predicts a job from matches, the most similar first. A job that trains twice as many iterations as the match, of the same unit, is expected to
 // take twice as long.
 //
 // Confidence is the mean cosine × n/(n+1) for n jobs × √(Low/High) of their durations: three equal jobs that are the same
@@ -91,6 +102,7 @@ func From(job *history.Job, matches []history.Match) Estimate {
 		ran, use, memory []float64
 		scores           float64
 	)
+	total := 0.0
 	for i := range matches {
 		m := &matches[i]
 		r := Reason{Job: m.Job.ID, Name: m.Job.Name, User: m.Job.User, Score: m.Score, Same: m.Same, RanS: m.Job.Ran.Seconds(), Ended: m.Job.End}
@@ -98,6 +110,11 @@ func From(job *history.Job, matches []history.Match) Estimate {
 		if scale := scaleOf(job, &m.Job); scale != 1 {
 			r.Scale = scale
 			takes *= scale
+		}
+		weight := max(math.Pow(m.Score, likeness), 1e-9)
+		e.Weight, total = e.Weight+weight, total+weight*takes
+		if i >= nearest {
+			continue
 		}
 		ran = append(ran, takes)
 		scores += m.Score
@@ -110,7 +127,8 @@ func From(job *history.Job, matches []history.Match) Estimate {
 		e.Because = append(e.Because, r)
 	}
 	e.Duration, e.SMUse, e.MemoryMiB = figure(ran), figure(use), figure(memory)
-	if n := float64(len(matches)); n > 0 {
+	if n := float64(len(ran)); n > 0 {
+		e.Duration.Mean = total / e.Weight
 		e.Confidence = scores / n * n / (n + 1)
 		if e.Duration.High > 0 {
 			e.Confidence *= math.Sqrt(e.Duration.Low / e.Duration.High)

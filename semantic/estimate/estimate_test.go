@@ -34,7 +34,11 @@ func TestBecauseTheseThree(t *testing.T) {
 	matches[0].Job.SMUse, matches[2].Job.SMUse = 0.5, 0.7
 	matches[1].Job.MemoryMiB = 40000
 	e := From(&history.Job{}, matches)
-	if d := e.Duration; d.Jobs != 3 || d.Mean != 7200 || d.Low != 3600 || d.High != 10800 {
+	b, c := math.Pow(0.9, 16), math.Pow(0.8, 16)
+	if mean := (7200 + 10800*b + 3600*c) / (1 + b + c); math.Abs(e.Duration.Mean-mean) > 1e-6 || math.Abs(e.Weight-(1+b+c)) > 1e-12 {
+		t.Errorf("mean duration %g of the weight %g, want %g", e.Duration.Mean, e.Weight, mean)
+	}
+	if d := e.Duration; d.Jobs != 3 || d.Low != 3600 || d.High != 10800 {
 		t.Errorf("duration %+v", d)
 	}
 	if e.SMUse.Jobs != 2 || e.SMUse.Mean != 0.6 || e.MemoryMiB.Jobs != 1 || e.MemoryMiB.Value != 40000 {
@@ -53,6 +57,31 @@ because of these 3 jobs:
   c of ana: ran 1h0m, 80 % alike`
 	if got := e.String(); got != want {
 		t.Errorf("text\n%s\nwant\n%s", got, want)
+	}
+}
+
+// The mean duration is by all matches, each by how much it is alike; the rest is by the first ten.
+func TestMeanOfMany(t *testing.T) {
+	var matches []history.Match
+	for i := range 40 {
+		d := time.Minute
+		if i >= 20 {
+			d = 3 * time.Minute
+		}
+		matches = append(matches, ran(fmt.Sprint(i), d, 1))
+	}
+	e := From(&history.Job{}, matches)
+	if d := e.Duration; d.Jobs != 10 || len(e.Because) != 10 || d.Value != 60 || d.High != 60 || d.Mean != 120 || e.Weight != 40 {
+		t.Errorf("40 runs, half of 1 and half of 3 minutes: %+v, weight %g", d, e.Weight)
+	}
+	for i := 20; i < 40; i++ {
+		matches[i].Score = 0.6
+	}
+	if d := From(&history.Job{}, matches).Duration; d.Mean > 61 {
+		t.Errorf("runs of a minute, and jobs that are little like them: the mean is %g s", d.Mean)
+	}
+	if e := From(&history.Job{}, []history.Match{ran("a", time.Minute, 0)}); math.Abs(e.Duration.Mean-60) > 1e-9 {
+		t.Errorf("a match with nothing in common: the mean is %g s, want its 60", e.Duration.Mean)
 	}
 }
 
@@ -84,7 +113,7 @@ func TestIterationsScale(t *testing.T) {
 // No value of the jobs has a smaller mean relative error to them than the prediction, which is between Low and High.
 func TestLeastRelativeError(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		values := rapid.SliceOfN(rapid.Float64Range(1, 1e6), 1, 12).Draw(t, "seconds")
+		values := rapid.SliceOfN(rapid.Float64Range(1, 1e6), 1, 10).Draw(t, "seconds")
 		off := func(x float64) (sum float64) {
 			for _, v := range values {
 				sum += math.Abs(x-v) / v
