@@ -184,6 +184,7 @@ type acmeShape struct {
 	short, large              float64 // the shares of the jobs of less than five minutes, and with more than 8 GPUs
 	pretraining, pretrainTime float64 // its shares of the jobs, and of the GPU time
 	single                    float64 // the share of the GPU time that jobs of one GPU take
+	gpuHours                  float64
 }
 
 func shapeOf(jobs []acmeJob) acmeShape {
@@ -212,7 +213,7 @@ func shapeOf(jobs []acmeJob) acmeShape {
 		}
 	}
 	slices.Sort(runs)
-	s.medianRun, s.pretrainTime, s.single = runs[len(runs)/2], s.pretrainTime/work, s.single/work
+	s.medianRun, s.pretrainTime, s.single, s.gpuHours = runs[len(runs)/2], s.pretrainTime/work, s.single/work, work/3600
 	return s
 }
 

@@ -41,7 +41,7 @@ var mayImport = map[string][]string{
 	"api":         {"core", "core/cluster", "core/place", "core/quota", "workload", "api/"},
 	"snapshot":    {"core", "core/cluster", "core/frag", "workload", "api/"},
 	"advisor":     {"core", "workload", "runlog", "semantic/estimate", "semantic/extract", "semantic/history", "semantic/metadata", "semantic/redact", "internal/spelling"}, // jobs as the semantic layer's
-	"reproduce":   {"core/", "workload", "sim", "metrics", "report", "runlog", "advisor", "semantic/estimate", "semantic/history", "disagg", "disagg/", "internal/optimum"},
+	"reproduce":   {"core/", "workload", "sim", "metrics", "report", "runlog", "advisor", "semantic/estimate", "semantic/history", "semantic/metadata", "disagg", "disagg/", "internal/optimum"},
 	"bench":       {"core/"},
 	"migrate":     {"api/"},
 
