@@ -42,7 +42,7 @@ func TestSchedmateLucid(t *testing.T) {
 	if err := compareLucid(context.Background(), &Options{}, table, p, "small", load, []uint64{1}); err != nil {
 		t.Fatal(err)
 	}
-	if want := len(lucidArms) + 1; len(table.Rows) != want || len(table.Notes) != 1 {
+	if want := len(lucidArms) + 2; len(table.Rows) != want || len(table.Notes) != 1 {
 		t.Fatalf("%d rows and %d notes, want %d and 1", len(table.Rows), len(table.Notes), want)
 	}
 	l, _ := load(1)
@@ -86,6 +86,58 @@ func TestRunningMeans(t *testing.T) {
 	}
 	if want := "3600 3600 100 52.5 200 5"; strings.Join(got, " ") != want {
 		t.Errorf("estimates %s, want %s", strings.Join(got, " "), want)
+	}
+}
+
+// Saturn's jobs and virtual clusters are as published.
+func TestSaturnShaped(t *testing.T) {
+	jobs := saturnShaped(30, 1)
+	var gpus, run float64
+	single := 0
+	var times []float64
+	for i := range jobs {
+		n := float64(jobs[i].GPUs() / core.WholeGPU)
+		gpus += n / float64(len(jobs))
+		run += jobs[i].Duration.Seconds() / float64(len(jobs))
+		times = append(times, jobs[i].Duration.Seconds())
+		if n == 1 {
+			single++
+		}
+	}
+	slices.Sort(times)
+	if share := float64(single) / float64(len(jobs)); len(jobs) != 114573 || gpus < 3.8 || gpus > 4.1 || share < 0.7 || share > 0.716 {
+		t.Errorf("%d jobs of %.2f GPUs, %.3f of them of one; want 114573 of 4.01, and 0.708", len(jobs), gpus, share)
+	}
+	if median := times[len(times)/2]; median < 119 || median > 129 || run < 3700 || run > 5800 { // none runs for more than two weeks
+		t.Errorf("they run for %.0f s, %.0f s in the median; published are 5253 and 124", run, median)
+	}
+	vcs, all := saturnVCs(265), 0
+	for _, vc := range vcs {
+		all += vc.nodes
+	}
+	if len(vcs) != 23 || all != 265 || vcs[0].nodes != 34 || vcs[22].nodes != 8 {
+		t.Errorf("%d virtual clusters of %d nodes: %v", len(vcs), all, vcs)
+	}
+}
+
+// Half of the jobs end early, the others as before.
+func TestExitEarly(t *testing.T) {
+	var jobs []workload.Job
+	for i := range 2000 {
+		jobs = append(jobs, drawnJob(i, 0, 1, 1000*core.Second))
+	}
+	early, sum := 0, 0.0
+	for i, j := range exitEarly(jobs, 1) {
+		if jobs[i].Duration != 1000*core.Second {
+			t.Fatal("the jobs themselves were changed")
+		}
+		if j.Duration < jobs[i].Duration {
+			early++
+			sum += j.Duration.Seconds()
+		}
+	}
+	if mean := sum / float64(early); early < 920 || early > 1080 || mean < 460 || mean > 540 {
+		t.Errorf("%d of 2000 jobs exit early, after %.0f s on average; want about 1000, after 500 s", early, mean)
 	}
 }
 
