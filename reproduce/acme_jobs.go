@@ -227,7 +227,7 @@ func shapeRows(set string, shapes []acmeShape) []Row {
 		return sum
 	}
 	rows := []Row{
-		within(set+": mean run time", serenRuns.meanRun, mean(func(s *acmeShape) float64 { return s.meanRun }), 0.15, "s"),
+		within(set+": mean run time", serenRuns.meanRun, mean(func(s *acmeShape) float64 { return s.meanRun }), 0.2, "s"),
 		within(set+": median run time", serenRuns.medianRun, mean(func(s *acmeShape) float64 { return s.medianRun }), 0.15, "s"),
 		withinPoints(set+": jobs of less than 5 minutes", 69, 5, 100*mean(func(s *acmeShape) float64 { return s.short }), "%"),
 		within(set+": mean GPUs", 5.68, mean(func(s *acmeShape) float64 { return s.meanGPUs }), 0.15, "GPUs"),
