@@ -229,7 +229,7 @@ func (s *scan) chained() {
 // look searches the lines since the last time for completed steps.
 func (s *scan) look() {
 	for i := max(s.seen, s.lines-ring); i < s.lines; i++ {
-		kind, step := s.know.step(s.ring[i%ring])
+		kind, step := s.know.step(s.ring[i%ring], i)
 		if kind < 0 {
 			continue
 		}
@@ -251,8 +251,8 @@ func (s *scan) look() {
 	}
 }
 
-// step returns which kind of line reports a completed step, and its number; -1 if the line does not.
-func (k *knowledge) step(line []byte) (kind int, step int64) {
+// step returns which kind of line reports a completed step, and its number, or its index where it has none; -1 if the line does not.
+func (k *knowledge) step(line []byte, index int64) (kind int, step int64) {
 	var lower [ringLine]byte
 	folded := lower[:len(line)]
 	for i, c := range line {
@@ -266,7 +266,11 @@ func (k *knowledge) step(line []byte) (kind int, step int64) {
 		if p.Match[0] == '^' {
 			at = 0
 		}
-		if m := p.match.FindSubmatch(folded[at:]); m != nil {
+		m := p.match.FindSubmatch(folded[at:])
+		if m != nil && len(m) == 1 { // of a server, which has no last step
+			return i, index
+		}
+		if m != nil {
 			if n, err := strconv.ParseInt(string(m[1]), 10, 64); err == nil {
 				return i, n
 			}

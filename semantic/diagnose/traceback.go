@@ -14,6 +14,7 @@ type block struct {
 	frames    int
 	outermost string // the function of its first frame
 	innermost string // the file of its last frame
+	scratch   bool   // its program is a temporary file: the job had a model write it, and ran it
 	foreign   int    // lines of others since
 	stack     bool   // not of an error: a logger was asked where it is
 	setup     bool   // a frame is of the program's setup
@@ -183,6 +184,7 @@ func (s *scan) frame(b *block, index int64, text []byte) {
 	if m := frame.FindSubmatch(text); m != nil {
 		if b.frames == 0 {
 			b.outermost = string(m[2])
+			b.scratch = bytes.HasPrefix(m[1], []byte("/tmp/")) || bytes.HasPrefix(m[1], []byte("/var/tmp/"))
 		}
 		b.innermost = string(m[1])
 		b.frames++
@@ -235,7 +237,7 @@ func (s *scan) raised(b *block, index int64, text []byte, sig *signature) *event
 	}
 	return &event{
 		root: b.root, line: index, text: clip(text), sig: sig, traceback: true, prefix: b.prefix,
-		printed: b.frames > 0 && !rootFunctions[b.outermost], chain: b.chain,
+		printed: b.frames > 0 && (!rootFunctions[b.outermost] || b.scratch), chain: b.chain,
 	}
 }
 
