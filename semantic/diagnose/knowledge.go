@@ -108,6 +108,7 @@ type stepLine struct {
 	Find  string `yaml:"find"`
 	Match string `yaml:"match"`
 
+	find  []byte
 	match *regexp.Regexp
 }
 
@@ -178,6 +179,7 @@ func load(from fs.FS) (*knowledge, error) {
 		return nil, err
 	}
 	for _, p := range k.progress {
+		p.find = []byte(p.Find)
 		var err error
 		if p.match, err = regexp.Compile(p.Match); err != nil {
 			return nil, fmt.Errorf("knowledge/progress.yaml: %w", err)

@@ -68,9 +68,10 @@ type scan struct {
 	chain  bool  // the next traceback belongs to the last event
 
 	ring  [ring][]byte
-	lines int64 // read so far
-	seen  int64 // lines of the ring up to here are searched for steps
-	last  []int64
+	lines int64   // read so far
+	seen  int64   // lines of the ring up to here are searched for steps
+	last  []int64 // by kind
+	kind  int     // of the last step; -1: there was none
 	steps int64
 	until int64 // steps are of interest up to this line
 
@@ -85,7 +86,7 @@ type scan struct {
 }
 
 func newScan(k *knowledge) *scan {
-	s := &scan{know: k, opener: -1, excuse: -1 << 40, endedAt: -1}
+	s := &scan{know: k, kind: -1, opener: -1, excuse: -1 << 40, endedAt: -1}
 	s.last = make([]int64, len(k.progress))
 	for i := range s.last {
 		s.last[i] = -1
@@ -229,12 +230,12 @@ func (s *scan) chained() {
 // look searches the lines since the last time for completed steps.
 func (s *scan) look() {
 	for i := max(s.seen, s.lines-ring); i < s.lines; i++ {
-		kind, step := s.know.step(s.ring[i%ring], i)
+		kind, step := s.know.step(s.ring[i%ring], i, s.kind)
 		if kind < 0 {
 			continue
 		}
 		s.steps++
-		s.last[kind] = step
+		s.last[kind], s.kind = step, kind
 		if s.ended && i > s.endedAt {
 			s.again++
 			s.ended = s.again < reopened
@@ -251,32 +252,48 @@ func (s *scan) look() {
 	}
 }
 
-// step returns which kind of line reports a completed step, and its number, or its index where it has none; -1 if the line does not.
-func (k *knowledge) step(line []byte, index int64) (kind int, step int64) {
+// step returns which kind of line reports a completed step, and its number, or its index where it has none; -1 if the line does not. The kind of the
+// last such line is tried first: a job has few of them.
+func (k *knowledge) step(line []byte, index int64, last int) (kind int, step int64) {
 	var lower [ringLine]byte
 	folded := lower[:len(line)]
 	for i, c := range line {
 		folded[i] = fold(c)
 	}
+	if last >= 0 {
+		if n, ok := k.progress[last].step(folded, index); ok {
+			return last, n
+		}
+	}
 	for i, p := range k.progress {
-		at := bytes.Index(folded, []byte(p.Find))
-		if at < 0 {
+		if i == last {
 			continue
 		}
-		if p.Match[0] == '^' {
-			at = 0
-		}
-		m := p.match.FindSubmatch(folded[at:])
-		if m != nil && len(m) == 1 { // of a server, which has no last step
-			return i, index
-		}
-		if m != nil {
-			if n, err := strconv.ParseInt(string(m[1]), 10, 64); err == nil {
-				return i, n
-			}
+		if n, ok := p.step(folded, index); ok {
+			return i, n
 		}
 	}
 	return -1, 0
+}
+
+// step returns the number of the step that a line in lower case reports, if it is of this kind.
+func (p *stepLine) step(line []byte, index int64) (int64, bool) {
+	at := bytes.Index(line, p.find)
+	if at < 0 {
+		return 0, false
+	}
+	if p.Match[0] == '^' {
+		at = 0
+	}
+	m := p.match.FindSubmatchIndex(line[at:])
+	switch {
+	case m == nil:
+		return 0, false
+	case len(m) == 2: // of a server, which has no last step
+		return index, true
+	}
+	n, err := strconv.ParseInt(string(line[at+m[2]:at+m[3]]), 10, 64)
+	return n, err == nil
 }
 
 // after counts a step that was completed after an event.

@@ -36,7 +36,7 @@ Epoch 00012: val_loss improved from 0.31 to 0.30, saving model to m.h5
 [I 2026-04-01 10:22:00,000] Trial 2 finished with value: 0.84 and parameters: {'lr': 0.002}. Best is trial 2 with value: 0.84.
 INFO 03-03 11:00:10 [loggers.py:111] Engine 000: Avg prompt throughput: 790.0 tokens/s, Avg generation throughput: 410.9 tokens/s, Running: 11 reqs
 `)) {
-		if kind, _ := k.step([]byte(strings.TrimSuffix(line, "\n")), 0); kind < 0 {
+		if kind, _ := k.step([]byte(strings.TrimSuffix(line, "\n")), 0, -1); kind < 0 {
 			t.Errorf("no step: %s", line)
 		}
 	}
@@ -49,7 +49,7 @@ warmup_steps=100, max_steps=5000
 INFO 03-03 11:00:10 [loggers.py:111] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 0.0 tokens/s, Running: 0 reqs
 Resuming from epoch 12
 `)) {
-		if kind, step := k.step([]byte(strings.TrimSuffix(line, "\n")), 0); kind >= 0 {
+		if kind, step := k.step([]byte(strings.TrimSuffix(line, "\n")), 0, -1); kind >= 0 {
 			t.Errorf("step %d: %s", step, line)
 		}
 	}
