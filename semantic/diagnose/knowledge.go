@@ -108,9 +108,11 @@ type stepLine struct {
 	Find  string `yaml:"find"`
 	Match string `yaml:"match"`
 
-	find  []byte
 	match *regexp.Regexp
 }
+
+// maxSteps is how many kinds of lines that report a step there may be: each is a bit.
+const maxSteps = 64
 
 // knowledge is the embedded files, ready for use. It does not change.
 type knowledge struct {
@@ -120,7 +122,7 @@ type knowledge struct {
 	rules      []rule
 	progress   []*stepLine
 	keys       *keys
-	owner      []int32 // by literal: the signature, or the negative of one of the marks below
+	owner      []int32 // by literal: the signature, the negative of one of the marks below, or -stepOwner less the kind of step
 	exception  *signature
 }
 
@@ -132,6 +134,8 @@ const (
 	markOpener
 	markStack  // of a logger that was asked for it, without an error
 	markExcuse // the program goes on
+
+	stepOwner = 100 // and below: what lines that report a step have
 )
 
 var marks = []struct {
@@ -161,6 +165,9 @@ var known = sync.OnceValue(func() *knowledge {
 
 func load(from fs.FS) (*knowledge, error) {
 	k := &knowledge{actions: map[string]Action{}}
+	if err := k.loadProgress(from); err != nil {
+		return nil, err
+	}
 	if err := k.loadSignatures(from); err != nil {
 		return nil, err
 	}
@@ -175,20 +182,27 @@ func load(from fs.FS) (*knowledge, error) {
 		k.actions[a.Name] = a
 	}
 	k.rules = recovery.Rules
-	if err := readYAML(from, "knowledge/progress.yaml", &k.progress); err != nil {
-		return nil, err
-	}
-	for _, p := range k.progress {
-		p.find = []byte(p.Find)
-		var err error
-		if p.match, err = regexp.Compile(p.Match); err != nil {
-			return nil, fmt.Errorf("knowledge/progress.yaml: %w", err)
-		}
-	}
 	if err := k.loadXids(from); err != nil {
 		return nil, err
 	}
 	return k, k.check()
+}
+
+func (k *knowledge) loadProgress(from fs.FS) error {
+	const name = "knowledge/progress.yaml"
+	if err := readYAML(from, name, &k.progress); err != nil {
+		return err
+	}
+	if len(k.progress) > maxSteps {
+		return fmt.Errorf("%s: %d kinds of lines, at most %d", name, len(k.progress), maxSteps)
+	}
+	for _, p := range k.progress {
+		var err error
+		if p.match, err = regexp.Compile(p.Match); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 func readYAML(from fs.FS, name string, into any) error {
@@ -210,6 +224,9 @@ func (k *knowledge) loadSignatures(from fs.FS) error {
 	var literals []string
 	for _, m := range marks {
 		literals, k.owner = append(literals, m.literal), append(k.owner, -m.mark)
+	}
+	for i, p := range k.progress {
+		literals, k.owner = append(literals, p.Find), append(k.owner, int32(-stepOwner-i))
 	}
 	for _, name := range names {
 		var groups []group
@@ -335,13 +352,16 @@ func (k *knowledge) action(s *signature) Action {
 type matched struct {
 	signatures []int32 // in order, each once
 	marks      uint8   // by bit: one of the marks
+	steps      uint64  // by bit: a kind of line that may report a step
 }
 
 // look finds the literals of a line.
 func (k *knowledge) look(line []byte, m *matched) {
-	m.signatures, m.marks = m.signatures[:0], 0
+	m.signatures, m.marks, m.steps = m.signatures[:0], 0, 0
 	k.keys.in(line, func(literal int32) {
-		if o := k.owner[literal]; o < 0 {
+		if o := k.owner[literal]; o <= -stepOwner {
+			m.steps |= 1 << (-o - stepOwner)
+		} else if o < 0 {
 			m.marks |= 1 << -o
 		} else if !slices.Contains(m.signatures, o) {
 			m.signatures = append(m.signatures, o)

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"bytes"
+	"math/bits"
 	"regexp"
 	"strconv"
 
@@ -68,10 +69,11 @@ type scan struct {
 	chain  bool  // the next traceback belongs to the last event
 
 	ring  [ring][]byte
-	lines int64   // read so far
-	seen  int64   // lines of the ring up to here are searched for steps
-	last  []int64 // by kind
-	kind  int     // of the last step; -1: there was none
+	may   [ring]uint64 // by bit: the kinds of step that each of them may report
+	lines int64        // read so far
+	seen  int64        // lines of the ring up to here are searched for steps
+	last  []int64      // by kind
+	kind  int          // of the last step; -1: there was none
 	steps int64
 	until int64 // steps are of interest up to this line
 
@@ -97,12 +99,13 @@ func newScan(k *knowledge) *scan {
 // line reads a line. The bytes are not kept.
 func (s *scan) line(index int64, line []byte) {
 	s.lines = index + 1
+	s.know.look(line, &s.found)
 	slot := &s.ring[index%ring]
 	*slot = append((*slot)[:0], line[:min(len(line), ringLine)]...)
+	s.may[index%ring] = s.found.steps
 	if index < s.until || s.steps == 0 && index < start {
 		s.look()
 	}
-	s.know.look(line, &s.found)
 	if len(s.found.signatures) == 0 && s.found.marks&^(1<<markExcuse) == 0 && len(s.blocks) == 0 {
 		s.excused(index, line)
 		return
@@ -230,7 +233,7 @@ func (s *scan) chained() {
 // look searches the lines since the last time for completed steps.
 func (s *scan) look() {
 	for i := max(s.seen, s.lines-ring); i < s.lines; i++ {
-		kind, step := s.know.step(s.ring[i%ring], i, s.kind)
+		kind, step := s.know.step(s.ring[i%ring], s.may[i%ring], i, s.kind)
 		if kind < 0 {
 			continue
 		}
@@ -254,22 +257,26 @@ func (s *scan) look() {
 
 // step returns which kind of line reports a completed step, and its number, or its index where it has none; -1 if the line does not. The kind of the
 // last such line is tried first: a job has few of them.
-func (k *knowledge) step(line []byte, index int64, last int) (kind int, step int64) {
+func (k *knowledge) step(line []byte, may uint64, index int64, last int) (kind int, step int64) {
+	if may == 0 {
+		return -1, 0
+	}
 	var lower [ringLine]byte
 	folded := lower[:len(line)]
 	for i, c := range line {
 		folded[i] = fold(c)
 	}
-	if last >= 0 {
+	if last >= 0 && may&(1<<last) != 0 {
 		if n, ok := k.progress[last].step(folded, index); ok {
 			return last, n
 		}
 	}
-	for i, p := range k.progress {
+	for ; may != 0; may &= may - 1 {
+		i := bits.TrailingZeros64(may)
 		if i == last {
 			continue
 		}
-		if n, ok := p.step(folded, index); ok {
+		if n, ok := k.progress[i].step(folded, index); ok {
 			return i, n
 		}
 	}
@@ -278,12 +285,11 @@ func (k *knowledge) step(line []byte, index int64, last int) (kind int, step int
 
 // step returns the number of the step that a line in lower case reports, if it is of this kind.
 func (p *stepLine) step(line []byte, index int64) (int64, bool) {
-	at := bytes.Index(line, p.find)
-	if at < 0 {
-		return 0, false
-	}
-	if p.Match[0] == '^' {
-		at = 0
+	at := 0
+	if p.Match[0] != '^' {
+		if at = bytes.Index(line, []byte(p.Find)); at < 0 { // behind what is kept of a long line
+			return 0, false
+		}
 	}
 	m := p.match.FindSubmatchIndex(line[at:])
 	switch {

@@ -8,6 +8,11 @@ import (
 // Lines as frameworks print them are steps; loading bars, downloads and settings are not.
 func TestSteps(t *testing.T) {
 	k := known()
+	step := func(line string) (int, int64) {
+		var m matched
+		k.look([]byte(line), &m)
+		return k.step([]byte(line), m.steps, 0, -1)
+	}
 	for line := range strings.Lines(strings.TrimSpace(`
 epoch=0/micro_step=14400/global_step=1800, RunningAvgSamplesPerSec=61.2
 [2026-01-15 22:40:10,337] [INFO] [logging.py:128:log_dist] [Rank 0] step=1800, skipped=0, lr=[1.9e-05], mom=[(0.9, 0.95)]
@@ -36,7 +41,7 @@ Epoch 00012: val_loss improved from 0.31 to 0.30, saving model to m.h5
 [I 2026-04-01 10:22:00,000] Trial 2 finished with value: 0.84 and parameters: {'lr': 0.002}. Best is trial 2 with value: 0.84.
 INFO 03-03 11:00:10 [loggers.py:111] Engine 000: Avg prompt throughput: 790.0 tokens/s, Avg generation throughput: 410.9 tokens/s, Running: 11 reqs
 `)) {
-		if kind, _ := k.step([]byte(strings.TrimSuffix(line, "\n")), 0, -1); kind < 0 {
+		if kind, _ := step(strings.TrimSuffix(line, "\n")); kind < 0 {
 			t.Errorf("no step: %s", line)
 		}
 	}
@@ -49,8 +54,8 @@ warmup_steps=100, max_steps=5000
 INFO 03-03 11:00:10 [loggers.py:111] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 0.0 tokens/s, Running: 0 reqs
 Resuming from epoch 12
 `)) {
-		if kind, step := k.step([]byte(strings.TrimSuffix(line, "\n")), 0, -1); kind >= 0 {
-			t.Errorf("step %d: %s", step, line)
+		if kind, n := step(strings.TrimSuffix(line, "\n")); kind >= 0 {
+			t.Errorf("step %d: %s", n, line)
 		}
 	}
 }
