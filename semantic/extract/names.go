@@ -189,7 +189,7 @@ var generic = map[string]bool{
 	"checkpoint": true, "checkpoints": true, "ckpt": true, "last": true, "best": true, "latest": true, "data-bin": true, "databin": true, "my_data": true, "custom_dataset": true, "test": true,
 	"val": true, "valid": true, "main": true, "module": true, "jsonl": true, "file": true, "local": true, "src": true, "home": true, "mnt": true, "tmp": true, "content": true, "store": true,
 	"dict": true, "shards": true, "folder": true, "hf": true, "torch": true, "random": true, "synthetic_data": true, "my_dataset": true, "self": true, "config": true, "args": true, "full": true,
-	"meta": true, "metadata": true, "manifest": true, "annotations": true, "labels": true, "trainset": true, "train_dataset": true, "train_data": true, "training_data": true, "x": true, "x_train": true, "subset": true, "imagenet1k_v1": true, "generalizedrcnn": true, "encoderdecoder": true, "encoderdecodermodel": true, "decoderonlymodel": true, "imageclassifier": true, "asr": true, "tts": true, "run": true, "npz": true, "npy": true, "hdf5": true, "h5": true, "lmdb": true, "ase": true, "tfrecord": true, "tfrecords": true, "zarr": true, "nlp": true, "cv": true, "asr_model": true, "rec": true, "det": true, "cls": true, "seg": true, "litmodel": true, "littransformer": true,
+	"meta": true, "metadata": true, "manifest": true, "annotations": true, "labels": true, "trainset": true, "pairs": true, "train_dataset": true, "train_data": true, "training_data": true, "x": true, "x_train": true, "subset": true, "imagenet1k_v1": true, "generalizedrcnn": true, "encoderdecoder": true, "encoderdecodermodel": true, "decoderonlymodel": true, "imageclassifier": true, "asr": true, "tts": true, "run": true, "npz": true, "npy": true, "hdf5": true, "h5": true, "lmdb": true, "ase": true, "tfrecord": true, "tfrecords": true, "zarr": true, "nlp": true, "cv": true, "asr_model": true, "rec": true, "det": true, "cls": true, "seg": true, "litmodel": true, "littransformer": true,
 }
 
 // isGeneric is whether a name says nothing, as do numbers (200k) and names of defaults (DefaultSegmentor).
@@ -218,7 +218,7 @@ func datasetName(text string) string {
 	}
 	if i := strings.Index(text, "://"); i >= 0 {
 		text = text[i+3:]
-	} else if name, version, ok := strings.Cut(text, ":"); ok && strings.ContainsAny(version, ".*") && !strings.Contains(text, "/") { // of TensorFlow Datasets
+	} else if name, version, ok := strings.Cut(text, ":"); ok && (strings.ContainsAny(version, ".*") && !strings.Contains(text, "/") || strings.Count(name, "/") == 1 && !strings.ContainsAny(version, "./*")) { // of TensorFlow Datasets, of ms-swift
 		text = name
 	}
 	if strings.ContainsAny(text, "()\n<>") || strings.HasPrefix(text, "@") || len(text) > 300 {

@@ -103,7 +103,11 @@ func (x *extraction) model() *candidate {
 	}
 	for _, c := range x.configs {
 		if name := schedule.ReplaceAllString(strings.TrimSuffix(path.Base(c), path.Ext(c)), ""); find(facts().models, name) != nil {
-			all = append(all, candidate{text: name, kind: word, rank: imported, weight: 1, at: c})
+			weight := 1
+			if slices.ContainsFunc(all, func(c candidate) bool { return c.text == "EncoderDecoder" }) { // of which the encoder says less
+				weight = 6
+			}
+			all = append(all, candidate{text: name, kind: word, rank: imported, weight: weight, at: c})
 		}
 	}
 	for _, w := range slices.Sorted(maps.Keys(x.words)) { // a library for one family of models, xgboost
@@ -235,6 +239,9 @@ func (x *extraction) modelOf(c *call) *candidate {
 			return nil
 		}
 		from.text, from.weight = module, 9
+		return from
+	case name == "LightningCLI" && len(c.expr.Args) > 0 && c.expr.Args[0].Kind == python.Name:
+		from.text, from.weight = c.expr.Args[0].Text[strings.LastIndexByte(c.expr.Args[0].Text, '.')+1:], 6
 		return from
 	case name == "from_preset":
 		return asModel(x.argumentOf(c, from, 9, 0, "preset"))

@@ -192,6 +192,12 @@ func (e *evaluation) value(p *python.Expr) value {
 	case python.Format:
 		return e.format(p.Text)
 	case python.Index:
+		if p.Of.Kind == python.Name && p.Of.Text == "sys.argv" && len(p.Args) == 1 && p.Args[0].Kind == python.Number {
+			if n := count(p.Args[0].Text); n > 0 && n <= len(e.x.launch.args) {
+				e.best, e.at = max(e.best, e.x.launch.rank), e.x.launch.at
+				return parse(e.x.launch.args[n-1])
+			}
+		}
 		if p.Of.Kind == python.Name && len(p.Args) == 1 && p.Args[0].Kind == python.String { // config["lr"]
 			return e.name(p.Of.Text + "." + p.Args[0].Text)
 		}
@@ -207,7 +213,7 @@ func (e *evaluation) value(p *python.Expr) value {
 		}
 	case python.Choice: // where only one of both can be known, it is the default
 		a, b := e.value(&p.Args[0]), e.value(&p.Args[2])
-		if hasGPU(&p.Args[1]) {
+		if hasGPU(&p.Args[1]) || p.Args[0].Kind == python.Index && p.Args[0].Of.Text == "sys.argv" && a.kind != unknown {
 			return a
 		}
 		if a.kind == unknown {
