@@ -63,6 +63,8 @@ type signature struct {
 	Optional bool `yaml:"optional"`
 	// Explains: a library prints it under its exception, to say what happened.
 	Explains bool `yaml:"explains"`
+	// Handled: programs often catch the error, print a line and go on.
+	Handled bool `yaml:"handled"`
 	// Mild: a job that completes a step after it is not affected.
 	Mild bool `yaml:"mild"`
 	// Parse names what reads the rest of the line: xid, sxid, first-allocation.

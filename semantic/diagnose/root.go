@@ -121,6 +121,8 @@ func (e *event) over() bool {
 		return false
 	case e.mild && (e.continued > 0 || e.early && e.begun > 0):
 		return true
+	case e.sig.Handled && !e.traceback && e.continued >= enough:
+		return true
 	case r <= aSuspect && e.continued >= enough:
 		return !e.sig.isHardware() || e.excused
 	case e.early && e.begun >= enough: // at the start, the program may try what it can do without
