@@ -151,7 +151,17 @@ func (x *extraction) readme(f string, data []byte) bool {
 func lineOf(at string) int { return count(at) - 1 }
 
 func (x *extraction) dockerfile(f string, data []byte) bool {
+	var env []string
 	for i, line := range strings.Split(string(data), "\n") {
+		if set, ok := strings.CutPrefix(line, "ENV "); ok {
+			if name, v, ok := strings.Cut(set, " "); ok && !strings.Contains(name, "=") {
+				env = append(env, name+"="+strings.TrimSpace(v))
+			} else {
+				for _, c := range shell.Split(set + " run") {
+					env = append(env, c.Env...)
+				}
+			}
+		}
 		rest, ok := strings.CutPrefix(line, "CMD ")
 		if !ok {
 			rest, ok = strings.CutPrefix(line, "ENTRYPOINT ")
@@ -162,7 +172,7 @@ func (x *extraction) dockerfile(f string, data []byte) bool {
 		if strings.HasPrefix(strings.TrimSpace(rest), "[") {
 			rest = strings.NewReplacer("[", "", "]", "", ",", " ").Replace(rest)
 		}
-		if x.commands([]byte(rest), f, commanded, ".", shell.Call{}, 0) && (x.launch.script != "" || x.launch.tool != "") {
+		if x.commands([]byte(rest), f, commanded, ".", shell.Call{Env: env}, 0) && (x.launch.script != "" || x.launch.tool != "") {
 			x.launch.at = where(f, i+1)
 			return true
 		}
@@ -241,6 +251,13 @@ func (x *extraction) container(n *node, f string, replicas, depth int) bool {
 		l := launch{text: strings.Join(words, " "), at: n.at, rank: commanded, dir: "."}
 		if c := n.get("command"); c != nil {
 			l.at = c.at
+		}
+		if env := n.get("env"); env != nil {
+			for _, i := range env.items {
+				if i.fields["value"] != nil {
+					l.env = append(l.env, i.text("name")+"="+i.text("value"))
+				}
+			}
 		}
 		if x.follow(&l, words, 0) {
 			if limits := n.get("resources.limits"); limits != nil && limits.fields["nvidia.com/gpu"] != nil {

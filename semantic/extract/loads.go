@@ -19,7 +19,11 @@ func (x *extraction) loads(s *python.Statement, file string, r rank) {
 		}
 		if e != nil && e.Kind == python.Call && strings.HasSuffix(e.Callee(), "path.join") { // join(dirname(__file__), "conf", "base.yaml")
 			ev := evaluation{x: x, file: file, from: map[*setting]bool{}, budget: 200}
-			e = &python.Expr{Kind: python.String, Text: ev.value(e).text}
+			text := ev.value(e).text
+			if n := len(e.Args); n > 0 && e.Args[n-1].Kind == python.String && isConfig(e.Args[n-1].Text) && !x.tree.has[path.Clean(text)] { // in a folder that the command may name
+				x.composed = append(x.composed, composedName{*e, file, r})
+			}
+			e = &python.Expr{Kind: python.String, Text: text}
 		}
 		if e != nil && e.Kind == python.Format && isConfig(e.Text) { // f"conf/{algo}.yaml"
 			x.composed = append(x.composed, composedName{*e, file, r})

@@ -243,6 +243,9 @@ func (x *extraction) modelOf(c *call) *candidate {
 	case name == "LightningCLI" && len(c.expr.Args) > 0 && c.expr.Args[0].Kind == python.Name:
 		from.text, from.weight = c.expr.Args[0].Text[strings.LastIndexByte(c.expr.Args[0].Text, '.')+1:], 6
 		return from
+	case strings.HasPrefix(name, "from_") && strings.Count(c.callee, ".") == 1 && find(facts().models, strings.TrimSuffix(c.callee, "."+name)) != nil && strings.HasPrefix(strings.ToLower(c.target), "model"): // GPT.from_size("350m"), of a class of one's own
+		from.text, from.weight = strings.TrimSuffix(c.callee, "."+name), 4
+		return from
 	case name == "from_preset":
 		return asModel(x.argumentOf(c, from, 9, 0, "preset"))
 	case strings.HasSuffix(name, "Model") && len(c.expr.Args) > 1 && c.expr.Args[1].Kind == python.String && find(facts().models, c.expr.Args[1].Text) != nil: // of a kind, by its name

@@ -3,6 +3,7 @@ package extract
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -198,6 +199,9 @@ func (e *evaluation) value(p *python.Expr) value {
 				return parse(e.x.launch.args[n-1])
 			}
 		}
+		if p.Of.Kind == python.Name && p.Of.Text == "os.environ" && len(p.Args) == 1 {
+			return e.environment(&p.Args[0])
+		}
 		if p.Of.Kind == python.Name && len(p.Args) == 1 && p.Args[0].Kind == python.String { // config["lr"]
 			return e.name(p.Of.Text + "." + p.Args[0].Text)
 		}
@@ -283,6 +287,13 @@ func (x *extraction) lookup(name, file string, from map[*setting]bool) *setting 
 		}
 		if sc > score {
 			best, score = s, sc
+		}
+	}
+	if _, option := x.options[last]; best == nil && plain && option { // a parameter of a function in another file
+		for _, s := range x.byName[last] {
+			if !from[s] && s.key == last && s.rank >= declared && !s.call && (best == nil || s.rank > best.rank) {
+				best = s
+			}
 		}
 	}
 	return best
@@ -393,6 +404,13 @@ func (e *evaluation) call(p *python.Expr) value {
 		}
 		return arg(0)
 	case "get", "getenv", "pop", "getattr", "setdefault": // os.environ.get("X", "3"), getattr(args, "x", 3)
+		if name == "getenv" || strings.HasSuffix(callee, "environ."+name) {
+			if len(p.Args) > 0 {
+				if v := e.environment(&p.Args[0]); v.kind != unknown {
+					return v
+				}
+			}
+		}
 		i := 1
 		if name == "getattr" {
 			i = 2
@@ -414,6 +432,22 @@ func (e *evaluation) call(p *python.Expr) value {
 		}
 		if strings.Contains(callee, "path") && len(all) > 0 {
 			return value{strings.Join(all, "/"), word}
+		}
+	}
+	return value{}
+}
+
+// environment returns the value of a variable that the command sets.
+func (e *evaluation) environment(name *python.Expr) value {
+	if name.Kind != python.String {
+		return value{}
+	}
+	for _, set := range slices.Backward(e.x.launch.env) {
+		if v, ok := strings.CutPrefix(set, name.Text+"="); ok {
+			if l := &e.x.launch; l.rank > e.best {
+				e.best, e.at = l.rank, l.at
+			}
+			return parse(v)
 		}
 	}
 	return value{}
