@@ -1,0 +1,213 @@
+package criu
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/checkpoint-restore/go-criu/v8/rpc"
+)
+
+// Check says whether processes can be saved and brought back here: ErrUnavailable.
+func (p Program) Check(ctx context.Context) error {
+	if _, err := exec.LookPath(p.path()); err != nil {
+		return fmt.Errorf("%w: there is no program criu, version 4.1 or later", ErrUnavailable)
+	}
+	resp, err := p.call(ctx, &rpc.CriuReq{Type: rpc.CriuReqType_VERSION.Enum()}, nil)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	if v := resp.GetVersion(); v.GetMajorNumber()*100+v.GetMinorNumber() < leastVersion {
+		return fmt.Errorf("%w: expected criu 4.1 or later; found %d.%d", ErrUnavailable, v.GetMajorNumber(), v.GetMinorNumber())
+	}
+	out, err := exec.CommandContext(ctx, p.path(), "check").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: criu check: %s", ErrUnavailable, lastLine(out, err))
+	}
+	return nil
+}
+
+// lastLine is what a program said last, or how it ended.
+func lastLine(out []byte, err error) string {
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if last := lines[len(lines)-1]; last != "" {
+		return last
+	}
+	return err.Error()
+}
+
+// Dump saves a process and all that descend from it in an empty folder. When its files are whole,
+// and all processes stand still, it calls whole, and if that has no error it ends the processes. In any other case
+// all go on: after an error, and if this process dies.
+func (p Program) Dump(ctx context.Context, root int, dir string, whole func() error) error {
+	tree, err := Tree(root)
+	if err == nil {
+		err = sharesPipe(tree)
+	}
+	if err != nil {
+		return err
+	}
+	session, err := sessionOf(root)
+	if err != nil {
+		return err
+	}
+	about, err := json.Marshal(saved{tree, !slices.Contains(tree, session)})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, savedFile), about, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	return p.act(ctx, rpc.CriuReqType_DUMP, dir, func(o *rpc.CriuOpts) {
+		o.Pid, o.ShellJob, o.GhostLimit = pointer(int32(root)), pointer(!slices.Contains(tree, session)), pointer(uint32(ghostBytes))
+	}, "post-dump", whole)
+}
+
+// saved is what the files of a tree say beside those of criu: its processes, and whether another process leads its session.
+type saved struct {
+	Processes []int `json:"processes"`
+	Shell     bool  `json:"shell"`
+}
+
+const savedFile = "muster.json"
+
+// Restore brings the processes of a folder back, with their IDs. When all are there and before any of them goes on, it calls there;
+// after an error of that, or any other, none is left. ErrRuns: another process has one of the IDs.
+func (p Program) Restore(ctx context.Context, dir string, there func() error) error {
+	text, err := os.ReadFile(filepath.Join(dir, savedFile))
+	if err != nil {
+		return err
+	}
+	var of saved
+	if err := json.Unmarshal(text, &of); err != nil {
+		return fmt.Errorf("%s: %w", savedFile, err)
+	}
+	if err := areFree(ctx, of.Processes); err != nil {
+		return err
+	}
+	err = p.act(ctx, rpc.CriuReqType_RESTORE, dir, func(o *rpc.CriuOpts) { o.ShellJob = &of.Shell }, "post-restore", there)
+	if err != nil { // criu has killed what it made, and does not wait until that has ended
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		for errors.Is(areFree(end, of.Processes), ErrRuns) && end.Err() == nil {
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	return err
+}
+
+func pointer[T any](v T) *T { return &v }
+
+// act dumps or restores, and calls then at a step.
+func (p Program) act(ctx context.Context, kind rpc.CriuReqType, dir string, set func(*rpc.CriuOpts), step string, then func() error) error {
+	folder, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	limit := time.Hour
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = time.Until(deadline)
+	}
+	log := strings.ToLower(kind.String()) + ".log"
+	o := &rpc.CriuOpts{
+		ImagesDirFd: pointer(int32(folder.Fd())), LogFile: &log, LogLevel: pointer(int32(1)), NotifyScripts: pointer(true),
+		FileLocks: pointer(true), ManageCgroupsMode: rpc.CriuCgMode_IGNORE.Enum(), Timeout: pointer(uint32(max(1, limit.Seconds()))),
+	}
+	set(o)
+	var failed error // of then
+	_, err = p.call(ctx, &rpc.CriuReq{Type: &kind, Opts: o}, func(script string) error {
+		if script == step {
+			failed = then()
+		}
+		return failed
+	})
+	if failed != nil {
+		return failed
+	}
+	if err != nil && ctx.Err() == nil {
+		if why := firstError(filepath.Join(dir, log)); why != "" {
+			return fmt.Errorf("criu: %s", why)
+		}
+	}
+	return err
+}
+
+// firstError is the first error in a log of criu: those after it follow from it.
+func firstError(path string) string {
+	text, _ := os.ReadFile(path)
+	for line := range strings.Lines(string(text)) {
+		if _, what, ok := strings.Cut(line, "Error ("); ok {
+			if _, after, ok := strings.Cut(what, "): "); ok && !strings.Contains(what, "rlimit: Can't setup RLIMIT_NOFILE") {
+				return strings.TrimSpace(after)
+			}
+		}
+	}
+	return ""
+}
+
+// call runs criu for one request, and asks notify at each step of it. If the context ends, or notify has an error, criu finds
+// its socket closed, and takes back what it did. It runs in a process group of its own: an interrupt of the terminal would end it while
+// code of its is in other processes.
+func (p Program) call(ctx context.Context, req *rpc.CriuReq, notify func(script string) error) (*rpc.CriuResp, error) {
+	pair, err := syscall.Socketpair(syscall.AF_LOCAL, syscall.SOCK_SEQPACKET|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "criu"), os.NewFile(uintptr(pair[1]), "criu")
+	var said bytes.Buffer
+	c := exec.Command(p.path(), "swrk", "3")
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.ExtraFiles, c.Stdout, c.Stderr = []*os.File{theirs}, &said, &said
+	err = c.Start()
+	theirs.Close()
+	if err != nil {
+		ours.Close()
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { syscall.Shutdown(pair[0], syscall.SHUT_RDWR) })
+	defer func() {
+		stop()
+		ours.Close() // it ends when it has taken back what is not whole
+		c.Wait()
+	}()
+	answer := make([]byte, 64<<10)
+	for {
+		text, err := req.MarshalVT()
+		if err != nil {
+			return nil, err
+		}
+		n := 0
+		if _, err = ours.Write(text); err == nil {
+			n, err = ours.Read(answer)
+		}
+		resp := &rpc.CriuResp{}
+		if err == nil {
+			err = resp.UnmarshalVT(answer[:n])
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case err != nil:
+			return nil, fmt.Errorf("criu ended early: %w", err)
+		case resp.GetType() != rpc.CriuReqType_NOTIFY && resp.GetSuccess():
+			return resp, nil
+		case resp.GetType() != rpc.CriuReqType_NOTIFY:
+			return nil, fmt.Errorf("criu failed with error %d: %s", resp.GetCrErrno(), cmp.Or(resp.GetCrErrmsg(), strings.TrimSpace(said.String())))
+		}
+		if err := notify(resp.GetNotify().GetScript()); err != nil {
+			return nil, err
+		}
+		req = &rpc.CriuReq{Type: rpc.CriuReqType_NOTIFY.Enum(), NotifySuccess: pointer(true)}
+	}
+}

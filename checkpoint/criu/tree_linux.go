@@ -1,0 +1,116 @@
+package criu
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Tree returns a process and all that descend from it, in ascending order.
+func Tree(root int) ([]int, error) {
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d", root)); err != nil {
+		return nil, fmt.Errorf("there is no process %d", root)
+	}
+	tree := []int{root}
+	for i := 0; i < len(tree); i++ {
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", tree[i]))
+		if err != nil {
+			return nil, err
+		}
+		for _, task := range tasks {
+			text, err := os.ReadFile(task)
+			if err != nil {
+				continue // the thread has ended
+			}
+			for _, word := range strings.Fields(string(text)) {
+				if pid, err := strconv.Atoi(word); err == nil {
+					tree = append(tree, pid)
+				}
+			}
+		}
+	}
+	slices.Sort(tree)
+	return tree, nil
+}
+
+// areFree is ErrRuns if one of the processes runs. It waits until those that have ended are gone.
+func areFree(ctx context.Context, pids []int) error {
+	for _, pid := range pids {
+		for {
+			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			if err != nil {
+				break
+			}
+			if state := fieldsOf(text)[0]; state != "Z" && state != "X" {
+				return fmt.Errorf("process %d: %w", pid, ErrRuns)
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("waiting until the parent of process %d, which has ended, takes note of it: %w", pid, ctx.Err())
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}
+	return nil
+}
+
+// fieldsOf gives /proc/PID/stat from field 3 on.
+func fieldsOf(stat []byte) []string {
+	return strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // the name may have spaces
+}
+
+// sessionOf is field 6 of /proc/PID/stat.
+func sessionOf(pid int) (int, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(fieldsOf(text)[3])
+}
+
+// sharesPipe is an error if the input or an output of a process of the tree is a pipe to a process that is not of it: it would end there
+// afterwards. Other pipes may be left from a parent, and never used.
+func sharesPipe(tree []int) error {
+	of := map[string]int{} // pipes of the tree, and who has them
+	for _, pid := range tree {
+		for _, pipe := range pipes(pid, "[0-2]") {
+			of[pipe] = pid
+		}
+	}
+	if len(of) == 0 {
+		return nil
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		other, err := strconv.Atoi(e.Name())
+		if err != nil || slices.Contains(tree, other) {
+			continue
+		}
+		for _, pipe := range pipes(other, "*") {
+			if pid, ok := of[pipe]; ok {
+				return fmt.Errorf("the input or output of process %d is a pipe of process %d, which is not of its tree, and which it would not find again: start it with files", pid, other)
+			}
+		}
+	}
+	return nil
+}
+
+// pipes are the pipes that a process has open under the numbers of a pattern, as pipe:[INODE].
+func pipes(pid int, numbers string) (found []string) {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/%s", pid, numbers))
+	for _, file := range files {
+		if link, err := os.Readlink(file); err == nil && strings.HasPrefix(link, "pipe:[") {
+			found = append(found, link)
+		}
+	}
+	return found
+}
