@@ -97,6 +97,22 @@ func cuts(all []Range, region uint64) iter.Seq2[int, cut] {
 	}
 }
 
+// regionsOf is the number of regions of a plain file.
+func regionsOf(size int64, region int) uint64 {
+	return (uint64(size) + uint64(region) - 1) / uint64(region)
+}
+
+// plainCuts divides a file of any content into regions from its start.
+func plainCuts(size int64, region int) iter.Seq2[int, cut] {
+	return func(yield func(int, cut) bool) {
+		for i, at := 0, uint64(0); at < uint64(size); i, at = i+1, at+uint64(region) {
+			if !yield(i, cut{at, min(uint64(size)-at, uint64(region)), -1}) {
+				return
+			}
+		}
+	}
+}
+
 // rangeSum is the checksum of a range that the library computes when it copies it: sum in
 // gpu/shim/shim.c, in pieces of staging_size bytes. What it is given by Write has a
 // multiple of 32 bytes, but for the last part.

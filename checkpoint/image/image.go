@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"regexp"
 	"runtime"
@@ -114,12 +115,19 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Save saves processes as the ranks of one image. Regions are written first and the
+// HostFile is a file of a whole process: what criu wrote, and the like. It does not change.
+type HostFile struct {
+	Name string // without a path
+	File io.ReaderAt
+	Size int64 // bytes
+}
+
+// Save saves processes as the ranks of one image, and files beside them. Regions are written first and the
 // manifest last: whenever it ends early, the store has the images that it had.
 // The bytes are compared with the checksums that the library wrote when it copied them. A
 // name that another image has is refused; two saves at the same time may both get it.
 // It needs memory for a few regions a CPU, and for 32 bytes a region.
-func (im *Images) Save(ctx context.Context, name string, sources []Source) (Saved, error) {
+func (im *Images) Save(ctx context.Context, name string, sources []Source, files ...HostFile) (Saved, error) {
 	l, err := leaseToSave(ctx, im.Store)
 	if err != nil {
 		return Saved{}, err
@@ -144,6 +152,13 @@ func (im *Images) Save(ctx context.Context, name string, sources []Source) (Save
 			return Saved{}, fmt.Errorf("process %d: %w", s.PID, err)
 		}
 		m.Ranks = append(m.Ranks, rank)
+	}
+	for _, f := range files {
+		file, err := w.plain(ctx, f, m.RegionBytes)
+		if err != nil {
+			return Saved{}, fmt.Errorf("%s: %w", f.Name, err)
+		}
+		m.Files = append(m.Files, file)
 	}
 	for _, s := range sources {
 		if s.Check == nil {
@@ -181,8 +196,7 @@ type writer struct {
 // CPUs have work, and a store that is far away is waited for several times at once.
 func atOnce() int { return max(8, 2*runtime.GOMAXPROCS(0)) }
 
-// rank reads a file once, from its start to its end: one goroutine sums the whole,
-// others regions.
+// rank writes the regions of a PID.data, which has to have the checksums of the library.
 func (w *writer) rank(ctx context.Context, s Source, region uint64) (Rank, error) {
 	all, err := ranges(s.File, s.Size)
 	if err != nil {
@@ -193,44 +207,69 @@ func (w *writer) rank(ctx context.Context, s Source, region uint64) (Rank, error
 		return Rank{}, err
 	}
 	r := Rank{Process: s.Process, FileBytes: s.Size, Ranges: all, Regions: make([]byte, n*uint64(len(name{})))}
-	whole := blake3.New(32, nil)
 	var sum *rangeSum
+	r.Sum, err = w.file(ctx, s.File, r.Regions, cuts(all, region), func(c cut, gap, data []byte) error {
+		if !isZero(gap) {
+			return errNotData
+		}
+		if c.in < 0 {
+			return nil
+		}
+		if c.offset == all[c.in].Offset {
+			sum = newRangeSum(all[c.in].Bytes)
+		}
+		sum.Write(data)
+		if c.offset+c.bytes == all[c.in].Offset+all[c.in].Bytes && sum.sum != all[c.in].Sum {
+			return fmt.Errorf("range %d: its checksum differs: %w", c.in, errNotData)
+		}
+		return nil
+	})
+	return r, err
+}
+
+// plain writes the regions of a file with any content.
+func (w *writer) plain(ctx context.Context, h HostFile, region int) (f File, err error) {
+	f = File{Name: h.Name, Bytes: h.Size, Regions: make([]byte, regionsOf(h.Size, region)*uint64(len(name{})))}
+	f.Sum, err = w.file(ctx, h.File, f.Regions, plainCuts(h.Size, region), nil)
+	return f, err
+}
+
+// file reads a file once, from its start to its end, and returns its sum: one goroutine sums the whole, others write
+// regions, whose names it puts into regions. look sees each part in order, and what is between it and the part before.
+func (w *writer) file(ctx context.Context, file io.ReaderAt, regions []byte, parts iter.Seq2[int, cut], look func(c cut, gap, data []byte) error) (string, error) {
+	whole := blake3.New(32, nil)
 	group, work := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce())
 	at := uint64(0)
-	for i, c := range cuts(all, region) {
+	for i, c := range parts {
 		if work.Err() != nil {
 			break
 		}
 		gap := int(c.offset - at)
 		data := make([]byte, gap+int(c.bytes))
-		if _, err := s.File.ReadAt(data, int64(at)); err != nil && err != io.EOF {
-			return r, errors.Join(err, group.Wait())
+		n, err := file.ReadAt(data, int64(at))
+		if err == io.EOF && n == len(data) {
+			err = nil
+		} else if err == io.EOF {
+			err = io.ErrUnexpectedEOF
 		}
-		if !isZero(data[:gap]) {
-			return r, errors.Join(errNotData, group.Wait())
+		if err == nil && look != nil {
+			err = look(c, data[:gap], data[gap:])
+		}
+		if err != nil {
+			return "", errors.Join(err, group.Wait())
 		}
 		whole.Write(data)
 		at = c.offset + c.bytes
 		data = data[gap:]
-		if c.in >= 0 {
-			if c.offset == all[c.in].Offset {
-				sum = newRangeSum(all[c.in].Bytes)
-			}
-			sum.Write(data)
-			if at == all[c.in].Offset+all[c.in].Bytes && sum.sum != all[c.in].Sum {
-				return r, errors.Join(fmt.Errorf("range %d: its checksum differs: %w", c.in, errNotData), group.Wait())
-			}
-		}
-		group.Go(func() error { return w.region(work, data, r.Regions[i*len(name{}):]) })
+		group.Go(func() error { return w.region(work, data, regions[i*len(name{}):]) })
 		w.im.progress(len(data) + gap)
 	}
-	err = group.Wait()
+	err := group.Wait()
 	if err == nil {
 		err = ctx.Err()
 	}
-	r.Sum = hex.EncodeToString(whole.Sum(nil))
-	return r, err
+	return hex.EncodeToString(whole.Sum(nil)), err
 }
 
 func (im *Images) progress(bytes int) {
@@ -345,8 +384,16 @@ func (im *Images) Verify(ctx context.Context, e Entry) error {
 			return of("image "+e.ID, err)
 		}
 	}
+	for i := range m.Files {
+		if err := im.RestoreFile(ctx, m, i, nil); err != nil {
+			return of("image "+e.ID, err)
+		}
+	}
 	return nil
 }
+
+// zeros is what has no region, and what is between two ranges.
+var zeros [mostRegion]byte
 
 // piece is a region on its way from the store.
 type piece struct {
@@ -356,14 +403,14 @@ type piece struct {
 	done chan struct{}
 }
 
-// pieces reads the regions of a rank, several at a time and in order.
-func (im *Images) pieces(ctx context.Context, m *Manifest, r *Rank) <-chan *piece {
+// pieces reads the regions of a file, several at a time and in order.
+func (im *Images) pieces(ctx context.Context, regions []byte, parts iter.Seq2[int, cut]) <-chan *piece {
 	ahead := make(chan *piece, atOnce())
 	go func() {
 		defer close(ahead)
-		for i, c := range cuts(r.Ranges, uint64(m.RegionBytes)) {
+		for i, c := range parts {
 			p := &piece{cut: c, done: make(chan struct{})}
-			if n := name(r.Regions[i*len(name{}):]); n == (name{}) {
+			if n := name(regions[i*len(name{}):]); n == (name{}) {
 				close(p.done)
 			} else {
 				go func() {
@@ -386,20 +433,29 @@ func (im *Images) pieces(ctx context.Context, m *Manifest, r *Rank) <-chan *piec
 // file is what was saved: until then it needs another name.
 func (im *Images) Restore(ctx context.Context, m *Manifest, rank int, to *os.File) error {
 	r := &m.Ranks[rank]
+	return of(fmt.Sprintf("rank %d", rank), im.restore(ctx, r.FileBytes, r.Sum, r.Regions, cuts(r.Ranges, uint64(m.RegionBytes)), to))
+}
+
+// RestoreFile is Restore for a file that is no rank's.
+func (im *Images) RestoreFile(ctx context.Context, m *Manifest, file int, to *os.File) error {
+	f := &m.Files[file]
+	return of(f.Name, im.restore(ctx, f.Bytes, f.Sum, f.Regions, plainCuts(f.Bytes, m.RegionBytes), to))
+}
+
+func (im *Images) restore(ctx context.Context, size int64, sum string, regions []byte, parts iter.Seq2[int, cut], to *os.File) error {
 	if to != nil {
-		if err := to.Truncate(r.FileBytes); err != nil {
+		if err := to.Truncate(size); err != nil {
 			return err
 		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	whole := blake3.New(32, nil)
-	zeros := make([]byte, max(m.RegionBytes, pageBytes))
 	at := uint64(0)
-	for p := range im.pieces(ctx, m, r) {
+	for p := range im.pieces(ctx, regions, parts) {
 		<-p.done
 		if p.err != nil {
-			return fmt.Errorf("rank %d: %w", rank, p.err)
+			return p.err
 		}
 		whole.Write(zeros[:p.offset-at])
 		if p.data == nil {
@@ -418,8 +474,8 @@ func (im *Images) Restore(ctx context.Context, m *Manifest, rank int, to *os.Fil
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if hex.EncodeToString(whole.Sum(nil)) != r.Sum {
-		return fmt.Errorf("rank %d: %w", rank, ErrDamaged)
+	if hex.EncodeToString(whole.Sum(nil)) != sum {
+		return ErrDamaged
 	}
 	return nil
 }

@@ -238,10 +238,16 @@ func (im *Images) named(ctx context.Context) (map[string]bool, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w; nothing is removed while an image cannot be read", err)
 		}
-		for i := range m.Ranks {
-			for r := m.Ranks[i].Regions; len(r) > 0; r = r[len(name{}):] {
+		add := func(regions []byte) {
+			for r := regions; len(r) > 0; r = r[len(name{}):] {
 				named[name(r).text()] = true
 			}
+		}
+		for i := range m.Ranks {
+			add(m.Ranks[i].Regions)
+		}
+		for i := range m.Files {
+			add(m.Files[i].Regions)
 		}
 	}
 	return named, nil

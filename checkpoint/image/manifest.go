@@ -22,11 +22,24 @@ type Manifest struct {
 	Host        string    `json:"host,omitempty"`
 	RegionBytes int       `json:"regionBytes"`
 	Ranks       []Rank    `json:"ranks"`
+	Files       []File    `json:"files,omitempty"` // of the processes on the host, if they are in the image
 }
 
-// Bytes is the size of all processes' files.
+// File is a file of the processes on the host.
+type File struct {
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"`
+	Sum   string `json:"sum"` // BLAKE3, in hexadecimal
+	// Regions has the name of each region, 32 bytes each, from the start of the file; all 0: its bytes are 0.
+	Regions []byte `json:"regions"`
+}
+
+// Bytes is the size of all files.
 func (m *Manifest) Bytes() int64 {
 	n := int64(0)
+	for i := range m.Files {
+		n += m.Files[i].Bytes
+	}
 	for i := range m.Ranks {
 		n += m.Ranks[i].FileBytes
 	}
@@ -132,6 +145,12 @@ func parse(text []byte) (*Manifest, error) {
 		r := &m.Ranks[i]
 		n, err := layout(r.Ranges, uint64(r.FileBytes), uint64(m.RegionBytes))
 		if err != nil || uint64(len(r.Regions)) != n*uint64(len(name{})) {
+			return nil, ErrDamaged
+		}
+	}
+	for i := range m.Files {
+		f := &m.Files[i]
+		if f.Bytes < 0 || f.Bytes > mostBytes || !nameForm.MatchString(f.Name) || uint64(len(f.Regions)) != regionsOf(f.Bytes, m.RegionBytes)*uint64(len(name{})) {
 			return nil, ErrDamaged
 		}
 	}
