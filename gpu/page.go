@@ -132,7 +132,9 @@ func OpenPage(dir string, pid int) (*Page, error) {
 		p.here, err = findProcess(pid, p.load64(atStarted), p.load64(atNamespace))
 	}
 	if errors.Is(err, ErrGone) {
-		removeFiles(dir, pid)
+		if p.Lock() == nil { // else it is a process that Revive brings back
+			removeFiles(dir, pid)
+		}
 		if _, other := startTime(pid); other == nil && p.load64(atNamespace) == namespaceOf("self") {
 			err = ErrNoPage // its ID is another one's now
 		}

@@ -193,7 +193,11 @@ type Program struct {
 // Start starts a program, with the shim, and ends it with the test.
 func (n *Node) Start(tb testing.TB) *Program {
 	tb.Helper()
-	return n.start(tb, "LD_LIBRARY_PATH="+n.b.shim(), "MUSTER_GPU_DIR="+n.Dir, "MUSTER_GPU_DRIVER="+filepath.Join(n.driver, "libcuda.so.1"))
+	return n.start(tb, n.withShim()...)
+}
+
+func (n *Node) withShim() []string {
+	return []string{"LD_LIBRARY_PATH=" + n.b.shim(), "MUSTER_GPU_DIR=" + n.Dir, "MUSTER_GPU_DRIVER=" + filepath.Join(n.driver, "libcuda.so.1")}
 }
 
 // StartPlain starts a program as it runs without Muster.

@@ -1,0 +1,296 @@
+package offload
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/muster-sched/muster/checkpoint"
+	"github.com/muster-sched/muster/checkpoint/criu"
+	"github.com/muster-sched/muster/checkpoint/image"
+	"github.com/muster-sched/muster/gpu"
+)
+
+// Whole moves whole processes to images and back, with their memory on the host and all that is the kernel's: the GPU's part by the library and
+// the driver (checkpoint.Hybrid), the other by criu.
+type Whole struct {
+	Dir     string        // of the control pages; Restore finds it in the image
+	Lease   time.Duration // of the library
+	Calls   *gpu.Calls
+	CRIU    criu.Program
+	Scratch string // a folder with room for the processes' memory; "": that of the system
+	Images  *image.Images
+	Step    func(step string, bytes int64) // called when a step begins that reads or writes so many bytes
+}
+
+// What an image of processes has beside the files of criu.
+const (
+	pageSuffix = ".page" // of a file with the control page of a process
+	folderFile = "gpu-dir"
+)
+
+// Hybrid is what pauses the processes.
+func (w *Whole) Hybrid() *checkpoint.Hybrid {
+	return &checkpoint.Hybrid{Shim: &checkpoint.Shim{Dir: w.Dir, Lease: w.Lease}, Driver: &checkpoint.Driver{Calls: w.Calls}}
+}
+
+func (w *Whole) hybrid(do func(*checkpoint.Hybrid) error) error {
+	b := w.Hybrid()
+	defer b.Close()
+	return do(b)
+}
+
+// members are the processes of a tree that use a GPU.
+func (w *Whole) members(root int) (pids []int, err error) {
+	tree, err := criu.Tree(root)
+	if err != nil {
+		return nil, err
+	}
+	self, err := gpu.ListSelf(w.Dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, pid := range self {
+		if slices.Contains(tree, pid) {
+			return nil, fmt.Errorf("process %d saves itself: it needs no image of it, and cannot be in one", pid)
+		}
+	}
+	all, err := gpu.List(w.Dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, pid := range all {
+		p, err := gpu.OpenPage(w.Dir, pid)
+		if errors.Is(err, gpu.ErrGone) || errors.Is(err, gpu.ErrNoPage) {
+			continue
+		} else if err != nil {
+			return nil, fmt.Errorf("process %d: %w", pid, err)
+		}
+		here := p.Here()
+		p.Close()
+		switch {
+		case !slices.Contains(tree, here):
+		case here != pid:
+			return nil, fmt.Errorf("process %d is process %d of a container: expected a command in that container, where it has its own ID", here, pid)
+		default:
+			pids = append(pids, pid)
+		}
+	}
+	if len(pids) == 0 {
+		return nil, fmt.Errorf("no process of the tree of process %d uses a GPU by Muster's libcuda.so.1 with the folder %s", root, w.Dir)
+	}
+	return pids, nil
+}
+
+// Checkpoint pauses all processes of a tree that use a GPU, all or none, and moves the tree to one image: its processes end. After any error
+// all go on, but for those that were paused before.
+func (w *Whole) Checkpoint(ctx context.Context, root int, name string, o checkpoint.Options) (saved image.Saved, err error) {
+	if err := w.CRIU.Check(ctx); err != nil {
+		return saved, err
+	}
+	pids, err := w.members(root)
+	if err != nil {
+		return saved, err
+	}
+	var ran []int
+	err = w.hybrid(func(b *checkpoint.Hybrid) error {
+		for _, pid := range pids {
+			phase, err := b.Phase(pid)
+			if err != nil {
+				return fmt.Errorf("process %d: %w", pid, err)
+			}
+			if phase != checkpoint.Checkpointed {
+				ran = append(ran, pid)
+			}
+		}
+		return checkpoint.Pause(ctx, b, pids, o)
+	})
+	if err != nil {
+		return saved, err
+	}
+	if saved, err = w.dump(ctx, root, name, pids); err == nil {
+		for _, pid := range pids {
+			gpu.OpenPage(w.Dir, pid) // which removes the files of a process that has ended
+		}
+		return saved, nil
+	}
+	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), wayBack)
+	defer cancel()
+	if undo := w.hybrid(func(b *checkpoint.Hybrid) error { return checkpoint.Resume(back, b, ran, wayBack) }); undo != nil {
+		return saved, fmt.Errorf("%w; and not all processes go on: %w", err, undo)
+	}
+	return saved, fmt.Errorf("%w; all processes are as before", err)
+}
+
+// dump stores a tree whose processes are paused, and ends it once the image is whole.
+func (w *Whole) dump(ctx context.Context, root int, name string, pids []int) (saved image.Saved, err error) {
+	scratch, err := os.MkdirTemp(w.Scratch, "muster-")
+	if err != nil {
+		return saved, err
+	}
+	defer os.RemoveAll(scratch)
+	var ranks []image.Source
+	var files []image.HostFile
+	shim := &checkpoint.Shim{Dir: w.Dir, Lease: w.Lease}
+	defer shim.Close()
+	for _, pid := range pids {
+		h, size, err := hold(ctx, shim, pid)
+		if err != nil {
+			return saved, fmt.Errorf("process %d: %w", pid, err)
+		}
+		defer h.file.Close()
+		ranks = append(ranks, image.Source{Process: image.Process(h.id), File: h.file, Size: size, Check: h.still})
+		page := h.page.Content()
+		files = append(files, image.HostFile{Name: strconv.Itoa(pid) + pageSuffix, File: bytes.NewReader(page), Size: int64(len(page))})
+	}
+	folder, err := filepath.EvalSymlinks(w.Dir)
+	if err == nil {
+		folder, err = filepath.Abs(folder)
+	}
+	if err != nil {
+		return saved, err
+	}
+	files = append(files, image.HostFile{Name: folderFile, File: strings.NewReader(folder), Size: int64(len(folder))})
+	w.Step("reading the processes", 0)
+	err = w.CRIU.Dump(ctx, root, scratch, func() error {
+		entries, err := os.ReadDir(scratch)
+		if err != nil {
+			return err
+		}
+		total := int64(0)
+		for _, e := range entries {
+			f, err := os.Open(filepath.Join(scratch, e.Name()))
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			info, err := f.Stat()
+			if err != nil {
+				return err
+			}
+			files = append(files, image.HostFile{Name: e.Name(), File: f, Size: info.Size()})
+			total += info.Size()
+		}
+		for _, r := range ranks {
+			total += r.Size
+		}
+		w.Step("saving", total)
+		if saved, err = w.Images.Save(ctx, name, ranks, files...); err != nil {
+			return err
+		}
+		w.Step("verifying", saved.Bytes)
+		return w.Images.Verify(ctx, saved.Entry)
+	})
+	if err != nil && saved.ID != "" {
+		if undo := w.Images.Delete(context.WithoutCancel(ctx), saved.Entry); undo != nil {
+			err = fmt.Errorf("%w; and image %s, which is of no use, is not deleted: %w", err, saved.ID, undo)
+		}
+	}
+	return saved, err
+}
+
+// Restore brings the processes of an image back, lets them go on, and deletes the image. It returns those that use a GPU. After an error they are
+// not there and the image is, or they are there and stay paused: the error says so.
+func (w *Whole) Restore(ctx context.Context, e image.Entry, timeout time.Duration) (pids []int, err error) {
+	if err := w.CRIU.Check(ctx); err != nil {
+		return nil, err
+	}
+	m, err := w.Images.Manifest(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	if len(m.Files) == 0 {
+		return nil, fmt.Errorf("image %s has the GPU memory of processes alone, which have to be there: muster image restore %s, muster resume", e, e.ID)
+	}
+	for i := range m.Ranks {
+		pids = append(pids, m.Ranks[i].PID)
+	}
+	if err := w.bringBack(ctx, m); err != nil {
+		return nil, fmt.Errorf("image %s: %w", e.ID, err)
+	}
+	if err := w.hybrid(func(b *checkpoint.Hybrid) error { return checkpoint.Resume(ctx, b, pids, timeout) }); err != nil {
+		return pids, fmt.Errorf("the processes are back and stay paused: muster resume continues them, and image %s is of no use any more: %w", e.ID, err)
+	}
+	if err := w.Images.Delete(ctx, e); err != nil {
+		return pids, fmt.Errorf("the processes go on, and their image cannot be deleted: %w", err)
+	}
+	return pids, nil
+}
+
+// bringBack restores the processes of an image, paused.
+func (w *Whole) bringBack(ctx context.Context, m *image.Manifest) (err error) {
+	scratch, err := os.MkdirTemp(w.Scratch, "muster-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(scratch)
+	w.Step("restoring", m.Bytes())
+	// 1. The files of criu.
+	for i, f := range m.Files {
+		if err := create(filepath.Join(scratch, f.Name), func(to *os.File) error { return w.Images.RestoreFile(ctx, m, i, to) }); err != nil {
+			return err
+		}
+	}
+	// 2. The control pages, locked, and beside them the memory of the GPU.
+	folder, err := os.ReadFile(filepath.Join(scratch, folderFile))
+	if err != nil {
+		return err
+	}
+	w.Dir = string(folder)
+	if err := os.MkdirAll(w.Dir, 0o700); err != nil {
+		return err
+	}
+	var pages []*gpu.Page
+	defer func() {
+		for _, p := range pages {
+			if err != nil {
+				p.Discard()
+			}
+			p.Close()
+		}
+	}()
+	for i := range m.Ranks {
+		pid := m.Ranks[i].PID
+		content, err := os.ReadFile(filepath.Join(scratch, strconv.Itoa(pid)+pageSuffix))
+		if err != nil {
+			return err
+		}
+		p, err := gpu.Revive(w.Dir, pid, content)
+		if err != nil {
+			return err
+		}
+		pages = append(pages, p)
+		if err := create(p.DataPath(), func(to *os.File) error { return w.Images.Restore(ctx, m, i, to) }); err != nil {
+			return err
+		}
+	}
+	// 3. The processes, which find their pages by their paths.
+	return w.CRIU.Restore(ctx, scratch, func() error {
+		for _, p := range pages {
+			if err := p.Adopt(); err != nil {
+				return fmt.Errorf("process %d: %w", p.PID, err)
+			}
+		}
+		return nil
+	})
+}
+
+// create makes a file and lets it be written.
+func create(path string, write func(*os.File) error) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	if err = write(f); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}

@@ -1,0 +1,78 @@
+package gpu
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+)
+
+// Content is a copy of the page, for Revive.
+func (p *Page) Content() []byte { return bytes.Clone(p.data) }
+
+// IsHere says whether the process has the same ID in its PID namespace and here.
+func (p *Page) IsHere() bool { return p.here == p.PID }
+
+// Here is the process's ID in the PID namespace of the caller.
+func (p *Page) Here() int { return p.here }
+
+// Revive makes the page of a paused process that ended, and will be brought back: the process maps the file, and goes on
+// from what it says. Until Adopt or Discard, and Close, no other command removes or changes it.
+func Revive(dir string, pid int, content []byte) (*Page, error) {
+	if old, err := OpenPage(dir, pid); err == nil { // which removes what a process left that has ended
+		old.Close()
+		return nil, fmt.Errorf("process %d runs", pid)
+	} else if !errors.Is(err, ErrGone) && !errors.Is(err, ErrNoPage) {
+		return nil, err
+	}
+	path := filepath.Join(dir, strconv.Itoa(pid)+".page")
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR|noFollow, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	p := &Page{PID: pid, here: pid, dir: dir, file: file}
+	if err = p.Lock(); err == nil {
+		_, err = file.Write(content)
+	}
+	if err == nil {
+		p.data, err = mapFile(file)
+	}
+	if err == nil && (p.load(0) != pageMagic || p.load(4) != pageVersion || p.load(atPID) != uint32(pid) || !p.IsSaved()) {
+		err = fmt.Errorf("expected the page of process %d, paused; found something else", pid)
+	}
+	if err != nil {
+		os.Remove(path)
+		file.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Adopt makes the page that of the process that has its ID now, and its files those of the process's user.
+func (p *Page) Adopt() error {
+	started, err := startTime(p.PID)
+	if err != nil {
+		return err
+	}
+	atomic.StoreUint64(p.word64(atStarted), started)
+	atomic.StoreUint64(p.word64(atNamespace), namespaceOf(strconv.Itoa(p.PID)))
+	process, err := os.Open(fmt.Sprintf("/proc/%d", p.PID))
+	if err != nil {
+		return err
+	}
+	defer process.Close()
+	user, group, err := ownerOf(process)
+	if err == nil {
+		err = p.file.Chown(user, group)
+	}
+	if err == nil {
+		err = os.Lchown(p.DataPath(), user, group)
+	}
+	return err
+}
+
+// Discard removes the files of a process that did not come back.
+func (p *Page) Discard() { removeFiles(p.dir, p.PID) }
