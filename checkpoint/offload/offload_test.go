@@ -27,6 +27,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv("MUSTER_TEST_KILL_AT") != "" {
 		os.Exit(victim())
 	}
+	if os.Getenv("MUSTER_TEST_MOVE") != "" {
+		os.Exit(mover())
+	}
 	gputest.Main(m)
 }
 

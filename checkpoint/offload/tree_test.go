@@ -6,8 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -165,6 +168,104 @@ func TestWholeProcessStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	same("at last")
+}
+
+// A command that moves a process to an image, and one that brings it back, are killed at any instants. Once criu has ended, either the process
+// is there with its memory, and goes on when it is resumed, or the image is whole and brings it back.
+func TestWholeProcessSurvivesKills(t *testing.T) {
+	n := gputest.NewNode(t, 64)
+	images, dir := store(t)
+	w := wholeOf(t, n, images)
+	path, err := exec.LookPath("criu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := fmt.Sprint("criu-", os.Getpid()) // by which it is found
+	w.CRIU.Path = filepath.Join(t.TempDir(), name)
+	if err := os.Symlink(path, w.CRIU.Path); err != nil {
+		t.Fatal(err)
+	}
+	p := n.StartWithFiles(t)
+	p.Do("alloc %d", mib)
+	p.Send("train 0 %d 10", mib)
+	sum := p.Until("sum ")
+	program, driver, environment := n.Caller()
+	rounds, moved, stayed := 16, 0, 0
+	if testing.Short() {
+		rounds = 5
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range rounds {
+		c := exec.Command(os.Args[0])
+		c.Env = append(os.Environ(), "MUSTER_TEST_MOVE="+string(dir), "MUSTER_TEST_PID="+strconv.Itoa(p.PID), "MUSTER_TEST_PAGES="+n.Dir,
+			"MUSTER_TEST_CRIU="+w.CRIU.Path, "MUSTER_TEST_CALL="+program, "MUSTER_TEST_DRIVER="+driver, "MUSTER_TEST_SCRATCH="+w.Scratch)
+		c.Env = append(c.Env, environment...)
+		c.Stderr = os.Stderr
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(100+random.IntN(900)) * time.Millisecond) // any instant will do
+		c.Process.Kill()
+		c.Wait()
+		for running(name) {
+			time.Sleep(time.Millisecond)
+		}
+		if gpu.Alive(p.PID) {
+			stayed++
+			b := w.Hybrid()
+			err = checkpoint.Resume(ctx, b, []int{p.PID}, time.Minute)
+			b.Close()
+		} else {
+			moved++
+			p.Wait()
+			var e image.Entry
+			if e, err = images.Find(ctx, "image"); err == nil {
+				_, err = w.Restore(ctx, e, time.Minute)
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.TrimPrefix(p.Do("sum 0 %d", mib), "sum "); got != sum {
+			t.Fatalf("%s; before %s", got, sum)
+		}
+		if e, err := images.Find(ctx, "image"); err == nil { // of a process that went on
+			images.Delete(ctx, e)
+		}
+	}
+	t.Logf("%d times the process was there, %d times in the image", stayed, moved)
+}
+
+// running says whether a program of the name runs.
+func running(name string) bool {
+	all, _ := filepath.Glob("/proc/[0-9]*/comm")
+	for _, path := range all {
+		if comm, _ := os.ReadFile(path); strings.TrimSpace(string(comm)) == name {
+			return true
+		}
+	}
+	return false
+}
+
+// mover moves a process to an image and back until it is killed.
+func mover() int {
+	pid, _ := strconv.Atoi(os.Getenv("MUSTER_TEST_PID"))
+	images, err := image.Open(ctx, image.Dir(os.Getenv("MUSTER_TEST_MOVE")), nil, true)
+	if err != nil {
+		panic(err)
+	}
+	w := &offload.Whole{Dir: os.Getenv("MUSTER_TEST_PAGES"), Lease: time.Minute, Scratch: os.Getenv("MUSTER_TEST_SCRATCH"), Images: images, Step: quiet, CRIU: criu.Program{Path: os.Getenv("MUSTER_TEST_CRIU")}}
+	w.Calls = &gpu.Calls{Program: os.Getenv("MUSTER_TEST_CALL"), Driver: os.Getenv("MUSTER_TEST_DRIVER"), Dir: w.Dir}
+	for {
+		saved, err := w.Checkpoint(ctx, pid, "image", once)
+		if err == nil {
+			_, err = w.Restore(ctx, saved.Entry, time.Minute)
+		}
+		if err != nil {
+			os.Stderr.WriteString(err.Error() + "\n")
+			return 1
+		}
+	}
 }
 
 // full is a store without room for what is saved; flips gives back another bit than it got.
