@@ -1,5 +1,5 @@
 // Package criu saves trees of processes of this machine in files, and brings them back, by the
-// program criu (https://criu.org). It knows nothing of GPUs: what processes have there is saved before.
+// program criu (https://criu.org). It does nothing about GPUs: what processes have there is saved before.
 package criu
 
 import "errors"

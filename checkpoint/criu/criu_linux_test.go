@@ -131,6 +131,9 @@ func TestWhatCannotBeSaved(t *testing.T) {
 	if err := p.Dump(t.Context(), 1<<30, t.TempDir(), nil); err == nil || err.Error() != "there is no process 1073741824" {
 		t.Error(err)
 	}
+	if err := p.Dump(t.Context(), os.Getppid(), t.TempDir(), nil); err == nil || !strings.HasPrefix(err.Error(), "expected a process from which this command does not descend") {
+		t.Fatal(err)
+	}
 	c := exec.Command("cat")
 	in, err := c.StdinPipe()
 	if err != nil {

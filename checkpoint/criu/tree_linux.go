@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Tree returns a process and all that descend from it, in ascending order.
+// Tree returns a process and all that descend from it, in ascending order. The caller must not be one of them.
 func Tree(root int) ([]int, error) {
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d", root)); err != nil {
 		return nil, fmt.Errorf("there is no process %d", root)
@@ -34,6 +34,9 @@ func Tree(root int) ([]int, error) {
 				}
 			}
 		}
+	}
+	if slices.Contains(tree, os.Getpid()) {
+		return nil, fmt.Errorf("expected a process from which this command does not descend; found %d", root)
 	}
 	slices.Sort(tree)
 	return tree, nil

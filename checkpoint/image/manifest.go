@@ -34,6 +34,9 @@ type File struct {
 	Regions []byte `json:"regions"`
 }
 
+// Whole says whether the image has the processes themselves.
+func (m *Manifest) Whole() bool { return len(m.Files) > 0 }
+
 // Bytes is the size of all files.
 func (m *Manifest) Bytes() int64 {
 	n := int64(0)

@@ -231,6 +231,9 @@ func Restore(ctx context.Context, shim *checkpoint.Shim, images *image.Images, e
 			pids = append(pids, m.Ranks[i].PID)
 		}
 	}
+	if m.Whole() {
+		return nil, fmt.Errorf("image %s has the processes themselves, which have ended: muster restore --image %s brings them back", e, e.ID)
+	}
 	var todo []target
 	defer func() {
 		for _, t := range todo {

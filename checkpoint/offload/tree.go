@@ -206,7 +206,7 @@ func (w *Whole) Restore(ctx context.Context, e image.Entry, timeout time.Duratio
 	if err != nil {
 		return nil, err
 	}
-	if len(m.Files) == 0 {
+	if !m.Whole() {
 		return nil, fmt.Errorf("image %s has the GPU memory of processes alone, which have to be there: muster image restore %s, muster resume", e, e.ID)
 	}
 	for i := range m.Ranks {
@@ -216,7 +216,7 @@ func (w *Whole) Restore(ctx context.Context, e image.Entry, timeout time.Duratio
 		return nil, fmt.Errorf("image %s: %w", e.ID, err)
 	}
 	if err := w.hybrid(func(b *checkpoint.Hybrid) error { return checkpoint.Resume(ctx, b, pids, timeout) }); err != nil {
-		return pids, fmt.Errorf("the processes are back and stay paused: muster resume continues them, and image %s is of no use any more: %w", e.ID, err)
+		return pids, fmt.Errorf("the processes are back and stay paused: muster resume continues them, and image %s is of no use now: %w", e.ID, err)
 	}
 	if err := w.Images.Delete(ctx, e); err != nil {
 		return pids, fmt.Errorf("the processes go on, and their image cannot be deleted: %w", err)
@@ -243,7 +243,7 @@ func (w *Whole) bringBack(ctx context.Context, m *image.Manifest) (err error) {
 	if err != nil {
 		return err
 	}
-	w.Dir = string(folder)
+	w.Dir, w.Calls.Dir = string(folder), string(folder)
 	if err := os.MkdirAll(w.Dir, 0o700); err != nil {
 		return err
 	}

@@ -208,7 +208,11 @@ removed. muster image restore writes it back; until then muster resume refuses.`
 			if err != nil {
 				return pauseError(dir, interrupted(ctx, err))
 			}
-			return writeSaved(c, saved, move, time.Since(began), at.asJSON)
+			then := ""
+			if move {
+				then = memoryFree
+			}
+			return writeSaved(c, saved, then, time.Since(began), at.asJSON)
 		},
 	}
 	at.register(c)
@@ -218,16 +222,19 @@ removed. muster image restore writes it back; until then muster resume refuses.`
 	return c
 }
 
-func writeSaved(c *cobra.Command, saved image.Saved, moved bool, took time.Duration, asJSON bool) error {
+// memoryFree is what follows from a move.
+const memoryFree = "the memory on the host is free"
+
+// writeSaved says what was saved, and what follows.
+func writeSaved(c *cobra.Command, saved image.Saved, then string, took time.Duration, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(c.OutOrStdout()).Encode(saved)
 	}
-	free := ""
-	if moved {
-		free = "; the memory on the host is free"
+	if then != "" {
+		then = "; " + then
 	}
 	_, err := fmt.Fprintf(c.OutOrStdout(), "image %s: %s, of which %s are new in the store%s\nin %v\n",
-		saved.Entry, mebibytes(saved.Bytes), mebibytes(saved.Written), free, took.Round(time.Millisecond))
+		saved.Entry, mebibytes(saved.Bytes), mebibytes(saved.Written), then, took.Round(time.Millisecond))
 	return err
 }
 
@@ -328,6 +335,7 @@ type listed struct {
 	Created   time.Time `json:"created"`
 	Host      string    `json:"host,omitempty"`
 	Processes []process `json:"processes"`
+	Whole     bool      `json:"whole"` // the processes themselves are in the image
 	Bytes     int64     `json:"bytes"`
 }
 
@@ -338,7 +346,7 @@ type process struct {
 }
 
 func listedOf(e image.Entry, m *image.Manifest) listed {
-	l := listed{Entry: e, Created: m.Created, Host: m.Host, Bytes: m.Bytes()}
+	l := listed{Entry: e, Created: m.Created, Host: m.Host, Whole: m.Whole(), Bytes: m.Bytes()}
 	for i := range m.Ranks {
 		l.Processes = append(l.Processes, process{m.Ranks[i].Process, m.Ranks[i].FileBytes, len(m.Ranks[i].Ranges)})
 	}
@@ -428,7 +436,11 @@ func newImageShow() *cobra.Command {
 			for _, p := range l.Processes {
 				t.Add(strconv.Itoa(p.PID), strconv.FormatUint(p.Started, 10), strconv.Itoa(int(p.Saves)), mebibytes(p.Bytes), strconv.Itoa(p.Ranges))
 			}
-			return t.Write(w, 0)
+			if err := t.Write(w, 0); err != nil || !l.Whole {
+				return err
+			}
+			_, err = fmt.Fprintf(w, "with the processes themselves: muster restore --image %s brings them back\n", e.ID)
+			return err
 		},
 	}
 	at.register(c)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/muster-sched/muster/checkpoint/criu"
 	"github.com/muster-sched/muster/gpu/gputest"
 )
 
@@ -64,6 +65,58 @@ func TestImages(t *testing.T) {
 	muster(0, "image collect AT", "removed 2 regions")
 	muster(1, "image show llama AT", `the store has no image "llama"`)
 	muster(2, "image list --store "+store, "its images are encrypted: expected --key")
+}
+
+// A user moves a whole process to an image, and brings it back. What cannot be is said in a line.
+func TestWholeProcess(t *testing.T) {
+	if err := (criu.Program{}).Check(t.Context()); err != nil {
+		t.Skip(err)
+	}
+	n := gputest.NewNode(t, 64)
+	program, driver, environment := n.Caller()
+	for _, set := range append(environment, "MUSTER_GPU_DIR="+n.Dir, "MUSTER_GPU_CALL="+program, "MUSTER_GPU_DRIVER="+driver) {
+		name, value, _ := strings.Cut(set, "=")
+		t.Setenv(name, value)
+	}
+	store := filepath.Join(t.TempDir(), "images")
+	p, piped := n.StartWithFiles(t), n.Start(t)
+	muster := func(code int, command string, want ...string) {
+		t.Helper()
+		command = strings.NewReplacer("PIPED", strconv.Itoa(piped.PID), "PID", strconv.Itoa(p.PID), "AT", "--store "+store).Replace(command)
+		var out, problem strings.Builder
+		if got := run(strings.Fields(command), strings.NewReader(""), &out, &problem); got != code {
+			t.Fatalf("muster %s: exit code %d; expected %d\n%s%s", command, got, code, out.String(), problem.String())
+		}
+		for _, w := range want {
+			if !strings.Contains(out.String()+problem.String(), w) {
+				t.Errorf("muster %s: expected %q in\n%s%s", command, w, out.String(), problem.String())
+			}
+		}
+		if code != 0 && strings.Count(problem.String(), "\n") != 1 {
+			t.Errorf("muster %s: %q is not one line", command, problem.String())
+		}
+	}
+	p.Do("alloc %d", 4<<20)
+	sum := p.Do("sum 0 %d", 4<<20)
+	muster(2, "checkpoint PID PIPED --process AT", "--process: expected one PID")
+	muster(1, "checkpoint 999999999 --process AT", "there is no process 999999999")
+	muster(1, "checkpoint 1 --process AT", "expected a process from which this command does not descend; found 1")
+	muster(1, "checkpoint PIPED --process AT", "is a pipe of process", "all processes are as before")
+	muster(0, "checkpoint PID --process AT --name llama", "the processes have ended; muster restore --image")
+	p.Wait()
+	muster(0, "image show llama AT", strconv.Itoa(p.PID), "with the processes themselves: muster restore --image")
+	muster(0, "image list AT --json", `"whole":true`)
+	muster(1, "image restore llama AT", "has the processes themselves, which have ended: muster restore --image")
+	muster(2, "restore PID --image llama AT", "--image: expected no PID with it")
+	muster(1, "restore --image lama AT", `the store has no image "lama"`)
+	muster(0, "restore --image llama AT", "Running")
+	if got := p.Do("sum 0 %d", 4<<20); got != sum {
+		t.Errorf("%s before, %s after", sum, got)
+	}
+	muster(1, "restore --image llama AT", `the store has no image "llama"`)
+	if got := piped.Do("left"); !strings.HasPrefix(got, "left ") {
+		t.Error(got)
+	}
 }
 
 func TestImageCommandsThatAreWrong(t *testing.T) {

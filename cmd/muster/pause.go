@@ -176,12 +176,16 @@ func openBackend(c *cobra.Command, name, dir string, pids []int) (checkpoint.Loc
 	if !slices.Contains(checkpoint.Names, name) {
 		return nil, badUsage(c, "--backend: expected one of %s; found %q", strings.Join(checkpoint.Names, ", "), name)
 	}
-	calls := &gpu.Calls{Program: gpuProgram("muster-gpu-call", "MUSTER_GPU_CALL"), Driver: os.Getenv("MUSTER_GPU_DRIVER"), Dir: dir}
-	backend, err := checkpoint.Choose(name, dir, pauseLease, calls, pids)
+	backend, err := checkpoint.Choose(name, dir, pauseLease, gpuCalls(dir), pids)
 	if err != nil {
 		return nil, pauseError(dir, err)
 	}
 	return backend, nil
+}
+
+// gpuCalls makes the driver's calls for processes of a folder.
+func gpuCalls(dir string) *gpu.Calls {
+	return &gpu.Calls{Program: gpuProgram("muster-gpu-call", "MUSTER_GPU_CALL"), Driver: os.Getenv("MUSTER_GPU_DRIVER"), Dir: dir}
 }
 
 // gpuProgram is the path of a C program that calls the driver: what the environment says, or where make gpu puts it beside muster.

@@ -120,7 +120,8 @@ var mayImport = map[string][]string{
 	"checkpoint/pause": {"checkpoint", "gpu"},
 
 	"checkpoint/image":   {}, // it reads and writes files of the shim's, and asks no process
-	"checkpoint/offload": {"checkpoint", "checkpoint/image", "gpu"},
+	"checkpoint/criu":    {},
+	"checkpoint/offload": {"checkpoint", "checkpoint/criu", "checkpoint/image", "gpu"},
 	"agent":              {"agent/agentpb", "agent/hardware", "checkpoint", "checkpoint/image", "checkpoint/offload", "checkpoint/pause", "gpu"},
 	"agent/agentpb":      {},
 	"agent/hardware":     {"agent/agentpb", "internal/durable", "semantic/diagnose"},
@@ -142,7 +143,7 @@ var mayImport = map[string][]string{
 	// Modules of their own.
 	"devcluster": {"core", "workload", "agent", "agent/agentpb", "checkpoint", "checkpoint/pause", "gpu", "devcluster/"},
 
-	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "migrate", "reproduce", "advisor", "bench", "coretest/audit", "semantic/", "gpu", "gpu/driver", "checkpoint", "checkpoint/image", "checkpoint/offload", "checkpoint/pause", "agent/", "disagg/", "disagg", "internal/hostlist", "internal/spelling", "internal/table"},
+	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "migrate", "reproduce", "advisor", "bench", "coretest/audit", "semantic/", "gpu", "gpu/driver", "checkpoint", "checkpoint/criu", "checkpoint/image", "checkpoint/offload", "checkpoint/pause", "agent/", "disagg/", "disagg", "internal/hostlist", "internal/spelling", "internal/table"},
 	"deploy":   {},
 	"tools":    {},
 	"internal": {},
