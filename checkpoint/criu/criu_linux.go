@@ -52,7 +52,7 @@ func lastLine(out []byte, err error) string {
 func (p Program) Dump(ctx context.Context, root int, dir string, whole func() error) error {
 	tree, err := Tree(root)
 	if err == nil {
-		err = sharesPipe(tree)
+		err = sharesWithOthers(tree)
 	}
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (p Program) Dump(ctx context.Context, root int, dir string, whole func() er
 	}
 	return p.act(ctx, rpc.CriuReqType_DUMP, dir, func(o *rpc.CriuOpts) {
 		o.Pid, o.ShellJob, o.GhostLimit = pointer(int32(root)), pointer(!slices.Contains(tree, session)), pointer(uint32(ghostBytes))
-	}, "post-dump", whole)
+	}, "post-dump", func(int) error { return whole() })
 }
 
 // saved is what the files of a tree say beside those of criu: its processes, and whether another process leads its session.
@@ -81,9 +81,9 @@ type saved struct {
 
 const savedFile = "muster.json"
 
-// Restore brings the processes of a folder back, with their IDs. When all are there and before any of them goes on, it calls there;
-// after an error of that, or any other, none is left. ErrRuns: another process has one of the IDs.
-func (p Program) Restore(ctx context.Context, dir string, there func() error) error {
+// Restore brings the processes of a folder back, with their IDs. When all are there and before any of them goes on, it calls there with the one from which
+// the others descend; after an error of that, or any other, none is left. ErrRuns: another process has one of the IDs.
+func (p Program) Restore(ctx context.Context, dir string, there func(root int) error) error {
 	text, err := os.ReadFile(filepath.Join(dir, savedFile))
 	if err != nil {
 		return err
@@ -96,7 +96,12 @@ func (p Program) Restore(ctx context.Context, dir string, there func() error) er
 		return err
 	}
 	err = p.act(ctx, rpc.CriuReqType_RESTORE, dir, func(o *rpc.CriuOpts) { o.ShellJob = &of.Shell }, "post-restore", there)
-	if err != nil { // criu has killed what it made, and does not wait until that has ended
+	if err != nil { // criu has killed what it made, or was killed, and does not wait until that has ended
+		for _, pid := range of.Processes { // there was none before
+			if ctx.Err() != nil {
+				syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		for errors.Is(areFree(end, of.Processes), ErrRuns) && end.Err() == nil {
@@ -109,7 +114,7 @@ func (p Program) Restore(ctx context.Context, dir string, there func() error) er
 func pointer[T any](v T) *T { return &v }
 
 // act dumps or restores, and calls then at a step.
-func (p Program) act(ctx context.Context, kind rpc.CriuReqType, dir string, set func(*rpc.CriuOpts), step string, then func() error) error {
+func (p Program) act(ctx context.Context, kind rpc.CriuReqType, dir string, set func(*rpc.CriuOpts), step string, then func(pid int) error) error {
 	folder, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -126,9 +131,9 @@ func (p Program) act(ctx context.Context, kind rpc.CriuReqType, dir string, set 
 	}
 	set(o)
 	var failed error // of then
-	_, err = p.call(ctx, &rpc.CriuReq{Type: &kind, Opts: o}, func(script string) error {
-		if script == step {
-			failed = then()
+	_, err = p.call(ctx, &rpc.CriuReq{Type: &kind, Opts: o}, func(n *rpc.CriuNotify) error {
+		if n.GetScript() == step {
+			failed = then(int(n.GetPid()))
 		}
 		return failed
 	})
@@ -159,7 +164,7 @@ func firstError(path string) string {
 // call runs criu for one request, and asks notify at each step of it. If the context ends, or notify has an error, criu finds
 // its socket closed, and takes back what it did. It runs in a process group of its own: an interrupt of the terminal would end it while
 // code of its is in other processes.
-func (p Program) call(ctx context.Context, req *rpc.CriuReq, notify func(script string) error) (*rpc.CriuResp, error) {
+func (p Program) call(ctx context.Context, req *rpc.CriuReq, notify func(*rpc.CriuNotify) error) (*rpc.CriuResp, error) {
 	pair, err := syscall.Socketpair(syscall.AF_LOCAL, syscall.SOCK_SEQPACKET|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -175,11 +180,23 @@ func (p Program) call(ctx context.Context, req *rpc.CriuReq, notify func(script 
 		ours.Close()
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { syscall.Shutdown(pair[0], syscall.SHUT_RDWR) })
+	kind, ended := req.GetType(), make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		syscall.Shutdown(pair[0], syscall.SHUT_RDWR)
+		if kind != rpc.CriuReqType_RESTORE {
+			return // its code may be in processes that run
+		}
+		select { // it may be waiting for the lock of a file that another process has, and does not look at its socket
+		case <-ended:
+		case <-time.After(2 * time.Second):
+			c.Process.Kill()
+		}
+	})
 	defer func() {
 		stop()
 		ours.Close() // it ends when it has taken back what is not whole
 		c.Wait()
+		close(ended)
 	}()
 	answer := make([]byte, 64<<10)
 	for {
@@ -205,7 +222,7 @@ func (p Program) call(ctx context.Context, req *rpc.CriuReq, notify func(script 
 		case resp.GetType() != rpc.CriuReqType_NOTIFY:
 			return nil, fmt.Errorf("criu failed with error %d: %s", resp.GetCrErrno(), cmp.Or(resp.GetCrErrmsg(), strings.TrimSpace(said.String())))
 		}
-		if err := notify(resp.GetNotify().GetScript()); err != nil {
+		if err := notify(resp.GetNotify()); err != nil {
 			return nil, err
 		}
 		req = &rpc.CriuReq{Type: rpc.CriuReqType_NOTIFY.Enum(), NotifySuccess: pointer(true)}

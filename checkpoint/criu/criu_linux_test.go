@@ -97,13 +97,16 @@ func TestDumpAndRestore(t *testing.T) {
 	if alive(tree[0]) || alive(tree[1]) {
 		t.Fatal("the processes still run")
 	}
-	if err := p.Restore(t.Context(), files, func() error { return no }); !errors.Is(err, no) {
+	if err := p.Restore(t.Context(), files, func(int) error { return no }); !errors.Is(err, no) {
 		t.Fatal(err)
 	}
 	if alive(tree[0]) || alive(tree[1]) {
 		t.Fatal("a restore that was not wanted has left processes")
 	}
-	if err := p.Restore(t.Context(), files, func() error {
+	if err := p.Restore(t.Context(), files, func(pid int) error {
+		if pid != root {
+			t.Errorf("process %d is the first; expected %d", pid, root)
+		}
 		if !alive(tree[0]) || !alive(tree[1]) {
 			t.Error("the processes are not there")
 		}
@@ -146,6 +149,24 @@ func TestWhatCannotBeSaved(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "is a pipe of process "+strconv.Itoa(os.Getpid())+", which is not of its tree") {
 		t.Error(err)
 	}
+	locked, err := os.Create(filepath.Join(t.TempDir(), "lock"))
+	if err == nil {
+		defer locked.Close()
+		err = syscall.Flock(int(locked.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	sleeper := exec.Command("sleep", "1000")
+	sleeper.ExtraFiles = []*os.File{locked}
+	if err := sleeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { sleeper.Process.Kill(); sleeper.Wait() }()
+	err = p.Dump(t.Context(), sleeper.Process.Pid, t.TempDir(), nil)
+	if err == nil || !strings.Contains(err.Error(), "has the lock of a file together with process "+strconv.Itoa(os.Getpid())) {
+		t.Error(err)
+	}
 	in.Close()
 	if err := c.Wait(); err != nil {
 		t.Errorf("it does not go on: %v", err)
@@ -165,4 +186,36 @@ func TestInterrupted(t *testing.T) {
 	if err := p.Dump(ctx, c.Process.Pid, t.TempDir(), nil); !errors.Is(err, context.Canceled) || !alive(c.Process.Pid) {
 		t.Fatal(err, alive(c.Process.Pid))
 	}
+}
+
+// A restore that waits for the lock of a file, which another process took meanwhile, ends when it is interrupted, and leaves nothing.
+func TestRestoreThatWaits(t *testing.T) {
+	p := program(t)
+	if _, err := exec.LookPath("flock"); err != nil {
+		t.Skip(err)
+	}
+	dir, files := t.TempDir(), t.TempDir()
+	c := start(t, dir, "exec 7>lock; flock 7; echo on; exec sleep 1000")
+	if err := p.Dump(t.Context(), c.Process.Pid, files, func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	c.Wait()
+	other, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_WRONLY, 0)
+	if err == nil {
+		defer other.Close()
+		err = syscall.Flock(int(other.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := p.Restore(ctx, files, func(int) error { return nil }); !errors.Is(err, context.DeadlineExceeded) || alive(c.Process.Pid) {
+		t.Fatal(err, alive(c.Process.Pid))
+	}
+	syscall.Flock(int(other.Fd()), syscall.LOCK_UN)
+	if err := p.Restore(t.Context(), files, func(int) error { return nil }); err != nil || !alive(c.Process.Pid) {
+		t.Fatal(err)
+	}
+	syscall.Kill(c.Process.Pid, syscall.SIGKILL)
 }

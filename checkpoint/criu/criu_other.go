@@ -18,7 +18,9 @@ func (p Program) Dump(ctx context.Context, _ int, _ string, _ func() error) erro
 }
 
 // Restore is ErrUnavailable.
-func (p Program) Restore(ctx context.Context, _ string, _ func() error) error { return p.Check(ctx) }
+func (p Program) Restore(ctx context.Context, _ string, _ func(root int) error) error {
+	return p.Check(ctx)
+}
 
 // Tree is ErrUnavailable.
 func Tree(int) ([]int, error) { return nil, Program{}.Check(context.Background()) }

@@ -77,13 +77,13 @@ func sessionOf(pid int) (int, error) {
 	return strconv.Atoi(fieldsOf(text)[3])
 }
 
-// sharesPipe is an error if the input or an output of a process of the tree is a pipe to a process that is not of it: it would end there
-// afterwards. Other pipes may be left from a parent, and never used.
-func sharesPipe(tree []int) error {
-	of := map[string]int{} // pipes of the tree, and who has them
+// sharesWithOthers is an error if the tree shares with a process that is not of it what it could not have again: a pipe as input or output, which would
+// end there, or a lock of a file, for which a restore would wait as long as the other one has it. Other pipes may be left from a parent, and never used.
+func sharesWithOthers(tree []int) error {
+	of := map[string]int{} // what the tree has, and which process
 	for _, pid := range tree {
-		for _, pipe := range pipes(pid, "[0-2]") {
-			of[pipe] = pid
+		for _, thing := range append(pipes(pid, "[0-2]"), locks(pid)...) {
+			of[thing] = pid
 		}
 	}
 	if len(of) == 0 {
@@ -98,9 +98,12 @@ func sharesPipe(tree []int) error {
 		if err != nil || slices.Contains(tree, other) {
 			continue
 		}
-		for _, pipe := range pipes(other, "*") {
-			if pid, ok := of[pipe]; ok {
+		for _, thing := range append(pipes(other, "*"), locks(other)...) {
+			switch pid, ok := of[thing]; {
+			case ok && strings.HasPrefix(thing, "pipe:"):
 				return fmt.Errorf("the input or output of process %d is a pipe of process %d, which is not of its tree, and which it would not find again: start it with files", pid, other)
+			case ok:
+				return fmt.Errorf("process %d has the lock of a file together with process %d, which is not of its tree: lsof -p %d shows which", pid, other, pid)
 			}
 		}
 	}
@@ -113,6 +116,24 @@ func pipes(pid int, numbers string) (found []string) {
 	for _, file := range files {
 		if link, err := os.Readlink(file); err == nil && strings.HasPrefix(link, "pipe:[") {
 			found = append(found, link)
+		}
+	}
+	return found
+}
+
+// locks are the files that a process has locked by flock, alone or with those that have the same open file: as DEVICE:INODE.
+func locks(pid int) (found []string) {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(text)) {
+			// lock:	1: FLOCK  ADVISORY  WRITE 4711 fe:00:6430 0 EOF
+			if fields := strings.Fields(line); len(fields) > 6 && fields[0] == "lock:" && fields[2] == "FLOCK" {
+				found = append(found, fields[6])
+			}
 		}
 	}
 	return found

@@ -196,56 +196,56 @@ func (w *Whole) dump(ctx context.Context, root int, name string, pids []int) (sa
 	return saved, err
 }
 
-// Restore brings the processes of an image back, lets them go on, and deletes the image. It returns those that use a GPU. After an error they are
+// Restore brings the processes of an image back, lets them go on, and deletes the image. It returns the one from which the others descend, and those that use a GPU. After an error they are
 // not there and the image is, or they are there and stay paused: the error says so.
-func (w *Whole) Restore(ctx context.Context, e image.Entry, timeout time.Duration) (pids []int, err error) {
+func (w *Whole) Restore(ctx context.Context, e image.Entry, timeout time.Duration) (root int, pids []int, err error) {
 	if err := w.CRIU.Check(ctx); err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	m, err := w.Images.Manifest(ctx, e)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	if !m.Whole() {
-		return nil, fmt.Errorf("image %s has the GPU memory of processes alone, which have to be there: muster image restore %s, muster resume", e, e.ID)
+		return 0, nil, fmt.Errorf("image %s has the GPU memory of processes alone, which have to be there: muster image restore %s, muster resume", e, e.ID)
 	}
 	for i := range m.Ranks {
 		pids = append(pids, m.Ranks[i].PID)
 	}
-	if err := w.bringBack(ctx, m); err != nil {
-		return nil, fmt.Errorf("image %s: %w", e.ID, err)
+	if root, err = w.bringBack(ctx, m); err != nil {
+		return 0, nil, fmt.Errorf("image %s: %w", e.ID, err)
 	}
 	if err := w.hybrid(func(b *checkpoint.Hybrid) error { return checkpoint.Resume(ctx, b, pids, timeout) }); err != nil {
-		return pids, fmt.Errorf("the processes are back and stay paused: muster resume continues them, and image %s is of no use now: %w", e.ID, err)
+		return root, pids, fmt.Errorf("the processes are back and stay paused: muster resume continues them, and image %s is of no use now: %w", e.ID, err)
 	}
 	if err := w.Images.Delete(ctx, e); err != nil {
-		return pids, fmt.Errorf("the processes go on, and their image cannot be deleted: %w", err)
+		return root, pids, fmt.Errorf("the processes go on, and their image cannot be deleted: %w", err)
 	}
-	return pids, nil
+	return root, pids, nil
 }
 
 // bringBack restores the processes of an image, paused.
-func (w *Whole) bringBack(ctx context.Context, m *image.Manifest) (err error) {
+func (w *Whole) bringBack(ctx context.Context, m *image.Manifest) (root int, err error) {
 	scratch, err := os.MkdirTemp(w.Scratch, "muster-")
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer os.RemoveAll(scratch)
 	w.Step("restoring", m.Bytes())
 	// 1. The files of criu.
 	for i, f := range m.Files {
 		if err := create(filepath.Join(scratch, f.Name), func(to *os.File) error { return w.Images.RestoreFile(ctx, m, i, to) }); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	// 2. The control pages, locked, and beside them the memory of the GPU.
 	folder, err := os.ReadFile(filepath.Join(scratch, folderFile))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	w.Dir, w.Calls.Dir = string(folder), string(folder)
 	if err := os.MkdirAll(w.Dir, 0o700); err != nil {
-		return err
+		return 0, err
 	}
 	var pages []*gpu.Page
 	defer func() {
@@ -260,19 +260,20 @@ func (w *Whole) bringBack(ctx context.Context, m *image.Manifest) (err error) {
 		pid := m.Ranks[i].PID
 		content, err := os.ReadFile(filepath.Join(scratch, strconv.Itoa(pid)+pageSuffix))
 		if err != nil {
-			return err
+			return 0, err
 		}
 		p, err := gpu.Revive(w.Dir, pid, content)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		pages = append(pages, p)
 		if err := create(p.DataPath(), func(to *os.File) error { return w.Images.Restore(ctx, m, i, to) }); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	// 3. The processes, which find their pages by their paths.
-	return w.CRIU.Restore(ctx, scratch, func() error {
+	err = w.CRIU.Restore(ctx, scratch, func(pid int) error {
+		root = pid
 		for _, p := range pages {
 			if err := p.Adopt(); err != nil {
 				return fmt.Errorf("process %d: %w", p.PID, err)
@@ -280,6 +281,7 @@ func (w *Whole) bringBack(ctx context.Context, m *image.Manifest) (err error) {
 		}
 		return nil
 	})
+	return root, err
 }
 
 // create makes a file and lets it be written.

@@ -70,9 +70,9 @@ func TestWholeProcessMoves(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pids, err := w.Restore(ctx, e, time.Minute)
-		if err != nil || len(pids) != 1 || pids[0] != p.PID {
-			t.Fatal(pids, err)
+		root, pids, err := w.Restore(ctx, e, time.Minute)
+		if err != nil || len(pids) != 1 || pids[0] != p.PID || root != p.PID {
+			t.Fatal(root, pids, err)
 		}
 		if all, _ := images.List(ctx); len(all) > 0 {
 			t.Fatal(all)
@@ -140,14 +140,14 @@ func TestWholeProcessStays(t *testing.T) {
 		}
 	}
 	w.Images = &image.Images{Store: flips{dir}}
-	if _, err := w.Restore(ctx, saved.Entry, time.Minute); !errors.Is(err, image.ErrDamaged) {
+	if _, _, err := w.Restore(ctx, saved.Entry, time.Minute); !errors.Is(err, image.ErrDamaged) {
 		t.Fatal(err)
 	}
 	gone("after a restore from a damaged store")
 	w.Images = images
 	other := criu.Program{Path: "/bin/false"}
 	w.CRIU, other = other, w.CRIU
-	if _, err := w.Restore(ctx, saved.Entry, time.Minute); !errors.Is(err, criu.ErrUnavailable) {
+	if _, _, err := w.Restore(ctx, saved.Entry, time.Minute); !errors.Is(err, criu.ErrUnavailable) {
 		t.Fatal(err)
 	}
 	gone("after a restore without criu")
@@ -155,10 +155,10 @@ func TestWholeProcessStays(t *testing.T) {
 
 	hog := n.Start(t)
 	hog.Do("alloc %d", 63*mib)
-	if _, err := w.Restore(ctx, saved.Entry, time.Minute); !errors.Is(err, gpu.ErrNoMemory) || !strings.Contains(err.Error(), "muster resume continues them") {
+	if _, _, err := w.Restore(ctx, saved.Entry, time.Minute); !errors.Is(err, gpu.ErrNoMemory) || !strings.Contains(err.Error(), "muster resume continues them") {
 		t.Fatal(err)
 	}
-	if _, err := w.Restore(ctx, saved.Entry, time.Minute); err == nil {
+	if _, _, err := w.Restore(ctx, saved.Entry, time.Minute); err == nil {
 		t.Fatal("a process is brought back twice")
 	}
 	hog.Kill()
@@ -220,7 +220,7 @@ func TestWholeProcessSurvivesKills(t *testing.T) {
 			p.Wait()
 			var e image.Entry
 			if e, err = images.Find(ctx, "image"); err == nil {
-				_, err = w.Restore(ctx, e, time.Minute)
+				_, _, err = w.Restore(ctx, e, time.Minute)
 			}
 		}
 		if err != nil {
@@ -259,7 +259,7 @@ func mover() int {
 	for {
 		saved, err := w.Checkpoint(ctx, pid, "image", once)
 		if err == nil {
-			_, err = w.Restore(ctx, saved.Entry, time.Minute)
+			_, _, err = w.Restore(ctx, saved.Entry, time.Minute)
 		}
 		if err != nil {
 			os.Stderr.WriteString(err.Error() + "\n")

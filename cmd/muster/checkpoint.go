@@ -244,7 +244,7 @@ func restoreImage(c *cobra.Command, ref, scratch string, of *storeFlags, timeout
 	m, began := newMeter(c, images), time.Now()
 	w := whole("", scratch, images, m)
 	defer func() { w.Calls.Close() }()
-	pids, err := w.Restore(ctx, e, timeout)
+	_, pids, err := w.Restore(ctx, e, timeout)
 	m.finish()
 	if err != nil {
 		return pauseError(w.Dir, interrupted(ctx, err))
