@@ -17,7 +17,7 @@ import (
 // several data sets, again for each of its checkpoints. Its jobs have no names, as in the table.
 type acmeJobs struct {
 	jobs int
-	// gpus and load say how fast they come: they take that share of the time of so many GPUs, from the first submission to the last.
+	// gpus and load say how fast they come: they take that share of the time of so many GPUs, from the first submission to the last. No job has more.
 	gpus int
 	load float64
 	// spread is the standard deviation of the logarithm of the run times of the same work. What a kind's run times are spread by beyond that, lies between
@@ -129,7 +129,7 @@ func (a *acmeJobs) make() []acmeJob {
 func (a *acmeJobs) campaign(k *acmeKind, rng *rand.Rand) []acmeJob {
 	// 1. What its jobs have in common.
 	user := "u" + strconv.Itoa(int(acmeUsers*math.Pow(rng.Float64(), 2))) // a few submit most
-	gpus := k.gpus[rng.IntN(len(k.gpus))]
+	gpus := min(k.gpus[rng.IntN(len(k.gpus))], a.gpus)
 	model := "model-" + strconv.Itoa(rng.IntN(40))
 	within := min(a.spread, sigmaOf(k.median, k.mean))
 	between := math.Sqrt(math.Pow(sigmaOf(k.median, k.mean), 2) - within*within)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/workload"
 )
 
@@ -21,6 +22,19 @@ func TestAcmeJobs(t *testing.T) {
 		if load := loadOf(all, serenGPUs/8); load < 0.899 || load > 0.901 {
 			t.Errorf("seed %d: the load is %.4f, want 0.9", a.seed, load)
 		}
+	}
+	small := acmeJobs{jobs: 5000, gpus: 128, load: 0.9, spread: 0.5, seed: 1}
+	whole := 0
+	for _, j := range small.make() {
+		switch n := j.GPUs() / core.WholeGPU; {
+		case n > 128:
+			t.Fatalf("a job has %d GPUs, the cluster 128", n)
+		case n == 128:
+			whole++
+		}
+	}
+	if whole < 10 {
+		t.Errorf("%d jobs take all 128 GPUs, want those that are as large or larger", whole)
 	}
 	for _, r := range shapeRows("Acme-shaped", shapes) {
 		if !r.Within {

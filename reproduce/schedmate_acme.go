@@ -159,6 +159,9 @@ func giveHeavy(jobs []acmeJob, p *workload.Profiles, seed uint64) {
 	}
 }
 
+// testbedGPUs is the size of the paper's own cluster (§5.2), to which it cut larger jobs.
+const testbedGPUs = 128
+
 // acmeVariants are the default trial, and others that differ from it in one thing.
 var acmeVariants = []struct {
 	name   string
@@ -170,6 +173,8 @@ var acmeVariants = []struct {
 	{"training only", func(a *acmeTrial) { a.training = true }},
 	{"others may pass", func(a *acmeTrial) { a.passing = true }},
 	{"training only, others may pass", func(a *acmeTrial) { a.training, a.passing = true, true }},
+	{"128 GPUs", func(a *acmeTrial) { a.gpus = testbedGPUs }},
+	{"128 GPUs, others may pass", func(a *acmeTrial) { a.gpus, a.passing = testbedGPUs, true }},
 	{"preemptions lose a second", func(a *acmeTrial) { a.checkpoint = core.Second }},
 }
 
