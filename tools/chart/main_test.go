@@ -258,6 +258,57 @@ func TestAgents(t *testing.T) {
 	}
 }
 
+// The metrics of agents are served where that is said: to those who may read the scheduler's, for which the agents ask the API.
+func TestAgentsMetrics(t *testing.T) {
+	with := func(port int, secure bool) []object {
+		return renderObjects(t, map[string]any{
+			"agents":  map[string]any{"daemonSet": map[string]any{"enabled": true, "secret": "agents", "metricsPort": port}},
+			"metrics": map[string]any{"secure": secure, "serviceMonitor": map[string]any{"enabled": true}},
+		})
+	}
+	of := []string{"Service muster-agent-metrics", "ServiceMonitor muster-agent"}
+	api := []string{"ServiceAccount muster-agent", "ClusterRole muster-agent-metrics", "ClusterRoleBinding muster-agent-metrics"}
+	for _, c := range []struct {
+		port    int
+		secure  bool
+		args    []string
+		objects []string
+	}{
+		{0, true, nil, nil},
+		{9441, false, []string{"--metrics-address=:9441"}, of},
+		{9441, true, []string{"--metrics-address=:9441", "--metrics-secure"}, slices.Concat(of, api)},
+	} {
+		all := with(c.port, c.secure)
+		pod := find[*appsv1.DaemonSet](t, all, "muster-agent").Spec.Template
+		args := slices.DeleteFunc(slices.Clone(pod.Spec.Containers[0].Args), func(a string) bool { return !strings.HasPrefix(a, "--metrics") })
+		calls := pod.Spec.ServiceAccountName == "muster-agent" && pod.Spec.AutomountServiceAccountToken == nil
+		if !slices.Equal(args, c.args) || calls != (c.port > 0 && c.secure) {
+			t.Errorf("port %d, secure %t: %q, %+v", c.port, c.secure, args, pod.Spec)
+		}
+		for _, name := range slices.Concat(of, api) {
+			if slices.Contains(names(all), name) != slices.Contains(c.objects, name) {
+				t.Errorf("port %d, secure %t: %s: expected in %q", c.port, c.secure, name, c.objects)
+			}
+		}
+		if c.port == 0 {
+			continue
+		}
+		service := find[*corev1.Service](t, all, "muster-agent-metrics")
+		for key, value := range service.Spec.Selector {
+			if pod.Labels[key] != value || service.Labels[key] != value {
+				t.Errorf("the service selects %s=%s; pods have %v, it has %v", key, value, pod.Labels, service.Labels)
+			}
+		}
+		if ports := pod.Spec.Containers[0].Ports; len(ports) != 2 || ports[1].Name != service.Spec.Ports[0].TargetPort.StrVal || ports[1].HostPort != 0 {
+			t.Errorf("ports %+v", ports)
+		}
+		// The scheduler's ServiceMonitor selects the scheduler's service alone.
+		if scheduler := find[*corev1.Service](t, all, "muster-metrics").Spec.Selector; service.Labels["app.kubernetes.io/name"] == scheduler["app.kubernetes.io/name"] {
+			t.Errorf("the service of the agents is found as the scheduler's: %v", service.Labels)
+		}
+	}
+}
+
 // Agents look at GPUs, read the kernel log and write to the API where that is said, and only there.
 func TestAgentsWatch(t *testing.T) {
 	daemonSet := func(more map[string]any) []object {

@@ -8,6 +8,16 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end }}
 
+{{- define "muster.agentLabels" -}}
+app.kubernetes.io/name: muster-agent
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- /* Whether agents call the API: to write what they find, or to ask who may read their metrics. */}}
+{{- define "muster.agentsCall" -}}
+{{- with .Values.agents.daemonSet }}{{ if and .enabled (or .publish (and .metricsPort $.Values.metrics.secure)) }}true{{ end }}{{ end }}
+{{- end }}
+
 {{- define "muster.serviceAccount" -}}
 {{- .Values.serviceAccount.name | default .Release.Name }}
 {{- end }}
