@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -39,7 +40,9 @@ func (a *Agent) end(op *operation, err error) {
 	if err != nil {
 		o.State, o.Message = agentpb.State_STATE_FAILED, err.Error()
 	}
-	a.o.Log.Info("operation ended", "operation", o.Id, "action", name(o.Action), "pod", o.Pod, "pids", o.Pids, "state", o.State.String(), "error", o.Message, "seconds", o.Ended.AsTime().Sub(o.Began.AsTime()).Seconds())
+	took := o.Ended.AsTime().Sub(o.Began.AsTime())
+	a.o.Metrics.operations.WithLabelValues(name(o.Action), strings.ToLower(strings.TrimPrefix(o.State.String(), "STATE_"))).Observe(took.Seconds())
+	a.o.Log.Info("operation ended", "operation", o.Id, "action", name(o.Action), "pod", o.Pod, "pids", o.Pids, "state", o.State.String(), "error", o.Message, "seconds", took.Seconds())
 	if err := a.records.put(op.record); err != nil {
 		a.o.Log.Error("the end of an operation cannot be recorded", "operation", o.Id, "error", err)
 	}

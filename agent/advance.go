@@ -61,10 +61,12 @@ func (a *Agent) Advance(ctx context.Context, r *agentpb.AdvanceRequest) (*agentp
 		return nil, err
 	}
 	defer leave()
+	began := time.Now()
 	reply, err := p.local.Advance(ctx, request)
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "%v", err)
 	}
+	a.o.Metrics.advanced(request.Goal, reply.Outcome, time.Since(began))
 	a.o.Log.Info("advanced", "job", r.Job, "pod", r.Pod, "pids", r.Pids, "epoch", r.Epoch, "goal", r.Goal, "outcome", string(reply.Outcome), "detail", reply.Detail)
 	return &agentpb.AdvanceReply{Epoch: reply.Epoch, Outcome: string(reply.Outcome), Detail: reply.Detail}, nil
 }

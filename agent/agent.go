@@ -51,6 +51,8 @@ type Options struct {
 	Open func(dir string) checkpoint.Local
 	// Hardware observes the GPUs; nil: the agent does not look at them.
 	Hardware *hardware.Watch
+	// Metrics counts what the agent does; nil for metrics of its own.
+	Metrics *Metrics
 	// Images keeps the memory of checkpointed processes; nil: the agent makes no checkpoints.
 	Images Images
 }
@@ -101,6 +103,9 @@ func Open(o Options) (*Agent, error) {
 func open(o Options, records records) (*Agent, error) {
 	if o.Open == nil {
 		o.Open = func(dir string) checkpoint.Local { return checkpoint.NewFolder(dir, lease) }
+	}
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics()
 	}
 	a := &Agent{o: o, records: records, operations: map[string]*operation{}, parts: map[string]*part{}}
 	a.ctx, a.stop = context.WithCancelCause(context.Background())

@@ -23,12 +23,15 @@ type Images interface {
 	Drop(ctx context.Context, dir string, images []string) error
 }
 
-// Store is images in a folder or a bucket. Its function opens it, and makes it if it is not
-// there.
-type Store func(ctx context.Context) (*image.Images, error)
+// Store is images in a folder or a bucket.
+type Store struct {
+	// Open opens it, and makes it if it is not there.
+	Open    func(ctx context.Context) (*image.Images, error)
+	Metrics *Metrics // counts its bytes
+}
 
 func (s Store) with(ctx context.Context, dir string, do func(*checkpoint.Shim, *image.Images) error) error {
-	images, err := s(ctx)
+	images, err := s.Open(ctx)
 	if err != nil {
 		return err
 	}
@@ -37,12 +40,14 @@ func (s Store) with(ctx context.Context, dir string, do func(*checkpoint.Shim, *
 	return do(shim, images)
 }
 
-func quiet(string, int64) {}
-
 // Save is that of [Images].
 func (s Store) Save(ctx context.Context, dir, name string, pids []int) error {
 	return s.with(ctx, dir, func(shim *checkpoint.Shim, images *image.Images) error {
-		_, err := offload.Save(ctx, shim, images, offload.Job{Name: name, PIDs: pids, Move: true, Step: quiet})
+		saved, err := offload.Save(ctx, shim, images, offload.Job{Name: name, PIDs: pids, Move: true, Step: func(string, int64) {}})
+		if err == nil {
+			s.Metrics.image("saved", saved.Bytes)
+			s.Metrics.image("written", saved.Written)
+		}
 		return err
 	})
 }
@@ -57,9 +62,13 @@ func (s Store) TakeBack(ctx context.Context, dir, name string, pids []int) error
 // Restore is that of [Images].
 func (s Store) Restore(ctx context.Context, dir string, pids []int) (used []string, err error) {
 	err = s.with(ctx, dir, func(shim *checkpoint.Shim, images *image.Images) error {
-		entries, err := offload.Back(ctx, shim, images, pids, quiet)
+		bytes := int64(0)
+		entries, err := offload.Back(ctx, shim, images, pids, func(_ string, n int64) { bytes += n })
 		for _, e := range entries {
 			used = append(used, e.ID)
+		}
+		if err == nil {
+			s.Metrics.image("restored", bytes)
 		}
 		return err
 	})

@@ -43,10 +43,11 @@ func certificates(dir string) (agent, client TLS) {
 }
 
 func serveIn(dir string) error {
-	images := Store(func(ctx context.Context) (*image.Images, error) {
+	metrics := NewMetrics()
+	images := Store{Metrics: metrics, Open: func(ctx context.Context) (*image.Images, error) {
 		return image.Open(ctx, image.Dir(filepath.Join(dir, "images")), nil, true)
-	})
-	a, err := Open(Options{Node: "n", StateDir: filepath.Join(dir, "state"), GPUDir: filepath.Join(dir, "gpu"), Images: images, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	}}
+	a, err := Open(Options{Node: "n", Metrics: metrics, StateDir: filepath.Join(dir, "state"), GPUDir: filepath.Join(dir, "gpu"), Images: images, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		return err
 	}

@@ -27,15 +27,19 @@ import (
 	"github.com/muster-sched/muster/internal/table"
 )
 
+// servingFlags say for what an agent is, and how it is reached.
+type servingFlags struct {
+	o       agent.Options
+	listen  string
+	files   agent.TLS
+	clients []string
+	images  storeFlags
+	gpus    watchFlags
+	metrics exposeFlags
+}
+
 func newAgent() *cobra.Command {
-	var (
-		o       agent.Options
-		listen  string
-		files   agent.TLS
-		clients []string
-		images  storeFlags
-		gpus    watchFlags
-	)
+	var f servingFlags
 	c := &cobra.Command{
 		Use:   "agent",
 		Short: "Run the agent of a node, which pauses GPU processes on request and watches the GPUs",
@@ -50,62 +54,74 @@ kernel log: muster agent gpus shows them.`,
 		Example: `  muster agent certificates --out certs --host node-1 --host 10.0.0.1
   muster agent --tls-cert certs/agent.crt --tls-key certs/agent.key --tls-ca certs/ca.crt
   muster agent --image-store /data/images --image-key image.key --tls-cert certs/agent.crt --tls-key certs/agent.key --tls-ca certs/ca.crt
+  muster agent --metrics-address :9441 --tls-cert certs/agent.crt --tls-key certs/agent.key --tls-ca certs/ca.crt
   muster pause --agent node-1:9440 --tls-cert certs/client.crt --tls-key certs/client.key --tls-ca certs/ca.crt`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			if err := required(c, files); err != nil {
-				return err
-			}
-			if err := files.Check(); err != nil {
-				return badUsage(c, "%v", err)
-			}
-			if o.Node == "" {
-				o.Node, _ = os.Hostname()
-			}
-			o.Log = slog.New(slog.NewJSONHandler(c.ErrOrStderr(), nil))
-			if images.store == "" && images.key != "" {
-				return badUsage(c, "--image-key: expected --image-store with it")
-			}
-			if images.store != "" {
-				store := func(ctx context.Context) (*image.Images, error) { return images.openAs(ctx, "image-", true) }
-				if _, err := store(c.Context()); err != nil {
-					return err
-				}
-				o.Images = agent.Store(store)
-			}
-			watch, err := gpus.open(c, &o)
-			if err != nil {
-				return err
-			}
-			l, err := net.Listen("tcp", listen)
-			if err != nil {
-				return badUsage(c, "--listen: %v", err)
-			}
-			defer l.Close()
-			a, err := agent.Open(o)
-			if err != nil {
-				return err
-			}
-			ctx, stop := interruptible(c)
-			defer stop()
-			watched := watch(ctx)
-			fmt.Fprintf(c.OutOrStdout(), "agent of node %s listens on %s\n", table.Printable(o.Node), l.Addr())
-			err = a.Serve(ctx, l, files, clients)
-			watched()
-			return errors.Join(err, a.Close())
-		},
+		RunE: func(c *cobra.Command, _ []string) error { return f.serve(c) },
 	}
-	c.Flags().StringVar(&listen, "listen", ":9440", "the address to listen on")
-	c.Flags().StringVar(&o.Node, "node-name", "", "the node's name; the host's if empty")
-	c.Flags().StringVar(&o.StateDir, "state-dir", "/var/lib/muster/agent", "the folder of the operations' records, kept between starts")
-	c.Flags().StringSliceVar(&clients, "client", []string{"muster"}, "the names of the clients that may connect: the common name or a DNS name of their certificates")
-	c.Flags().StringVar(&images.store, "image-store", "", "where checkpointed processes have their memory: a `FOLDER`, or s3://BUCKET/PREFIX; without it no checkpoints are made")
-	c.Flags().StringVar(&images.key, "image-key", "", "the `FILE` of the key of encrypted images: 64 hexadecimal digits")
-	gpus.register(c)
-	dirFlag(c, &o.GPUDir)
-	tlsFlags(c, &files)
+	c.Flags().StringVar(&f.listen, "listen", ":9440", "the address to listen on")
+	c.Flags().StringVar(&f.o.Node, "node-name", "", "the node's name; the host's if empty")
+	c.Flags().StringVar(&f.o.StateDir, "state-dir", "/var/lib/muster/agent", "the folder of the operations' records, kept between starts")
+	c.Flags().StringSliceVar(&f.clients, "client", []string{"muster"}, "the names of the clients that may connect: the common name or a DNS name of their certificates")
+	c.Flags().StringVar(&f.images.store, "image-store", "", "where checkpointed processes have their memory: a `FOLDER`, or s3://BUCKET/PREFIX; without it no checkpoints are made")
+	c.Flags().StringVar(&f.images.key, "image-key", "", "the `FILE` of the key of encrypted images: 64 hexadecimal digits")
+	f.gpus.register(c)
+	f.metrics.register(c)
+	dirFlag(c, &f.o.GPUDir)
+	tlsFlags(c, &f.files)
 	c.AddCommand(newAgentCertificates(), newAgentGPUs(), newAgentClear())
 	return c
+}
+
+// serve is the agent, until it is asked to end.
+func (f *servingFlags) serve(c *cobra.Command) error {
+	if err := required(c, f.files); err != nil {
+		return err
+	}
+	if err := f.files.Check(); err != nil {
+		return badUsage(c, "%v", err)
+	}
+	if err := f.metrics.check(c); err != nil {
+		return err
+	}
+	if f.o.Node == "" {
+		f.o.Node, _ = os.Hostname()
+	}
+	f.o.Log = slog.New(slog.NewJSONHandler(c.ErrOrStderr(), nil))
+	if f.images.store == "" && f.images.key != "" {
+		return badUsage(c, "--image-key: expected --image-store with it")
+	}
+	if f.images.store != "" {
+		store := func(ctx context.Context) (*image.Images, error) { return f.images.openAs(ctx, "image-", true) }
+		if _, err := store(c.Context()); err != nil {
+			return err
+		}
+		f.o.Metrics = agent.NewMetrics()
+		f.o.Images = agent.Store{Open: store, Metrics: f.o.Metrics}
+	}
+	watch, err := f.gpus.open(c, &f.o)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", f.listen)
+	if err != nil {
+		return badUsage(c, "--listen: %v", err)
+	}
+	defer l.Close()
+	a, err := agent.Open(f.o)
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible(c)
+	defer stop()
+	if err := f.gpus.expose(ctx, c, &f.metrics, a, f.o.Log); err != nil {
+		return errors.Join(err, a.Close())
+	}
+	watched := watch(ctx)
+	fmt.Fprintf(c.OutOrStdout(), "agent of node %s listens on %s\n", table.Printable(f.o.Node), l.Addr())
+	err = a.Serve(ctx, l, f.files, f.clients)
+	watched()
+	return errors.Join(err, a.Close())
 }
 
 func newAgentCertificates() *cobra.Command {

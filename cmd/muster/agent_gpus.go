@@ -13,10 +13,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/muster-sched/muster/agent"
 	"github.com/muster-sched/muster/agent/agentpb"
@@ -50,6 +52,7 @@ type watchFlags struct {
 	kernelLog string
 	publish   bool
 	api       apiFlags
+	errors    *prometheus.CounterVec // of what is published
 }
 
 func (f *watchFlags) register(c *cobra.Command) {
@@ -80,7 +83,8 @@ func (f *watchFlags) open(c *cobra.Command, o *agent.Options) (watch func(contex
 		if err != nil {
 			return nil, err
 		}
-		each = (&publish.Publisher{Client: client, Node: o.Node, Log: o.Log, Now: time.Now}).Publish
+		f.errors = publish.NewErrors()
+		each = (&publish.Publisher{Client: client, Node: o.Node, Log: o.Log, Now: time.Now, Errors: f.errors}).Publish
 	}
 	w, err := hardware.Open(hardwareOptions(f.kernelLog, o.StateDir, o.Log))
 	if err != nil {
@@ -99,6 +103,24 @@ func (f *watchFlags) open(c *cobra.Command, o *agent.Options) (watch func(contex
 			<-ended
 		}
 	}, nil
+}
+
+// expose serves the metrics of an agent, if flags say where.
+func (f *watchFlags) expose(ctx context.Context, c *cobra.Command, at *exposeFlags, a *agent.Agent, log *slog.Logger) error {
+	var (
+		api  *rest.Config
+		more []prometheus.Collector
+	)
+	if at.secure {
+		var err error
+		if api, err = f.api.config(c); err != nil {
+			return err
+		}
+	}
+	if f.errors != nil {
+		more = append(more, f.errors)
+	}
+	return at.serve(ctx, c, api, a.Handler(more...), log)
 }
 
 // gpuNodes says whose GPUs a command is about.

@@ -39,8 +39,9 @@ func TestPauseAtAgent(t *testing.T) {
 	}
 	muster(0, "agent certificates --out "+certs+" --host 127.0.0.1")
 	store := t.TempDir()
-	images := agent.Store(func(ctx context.Context) (*image.Images, error) { return image.Open(ctx, image.Dir(store), nil, true) })
-	a, err := agent.Open(agent.Options{Node: "n1", StateDir: t.TempDir(), GPUDir: root, Images: images, Log: slog.New(slog.DiscardHandler)})
+	metrics := agent.NewMetrics()
+	images := agent.Store{Metrics: metrics, Open: func(ctx context.Context) (*image.Images, error) { return image.Open(ctx, image.Dir(store), nil, true) }}
+	a, err := agent.Open(agent.Options{Node: "n1", Metrics: metrics, StateDir: t.TempDir(), GPUDir: root, Images: images, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,6 +84,8 @@ func TestPauseAtAgent(t *testing.T) {
 		{2, "agent certificates", "expected --out and at least one --host"},
 		{2, "agent --image-key k --tls-cert " + file("agent.crt") + " --tls-key " + file("agent.key") + " --tls-ca " + file("ca.crt"), "--image-key: expected --image-store with it"},
 		{2, "agent --image-store none --image-key none --tls-cert " + file("agent.crt") + " --tls-key " + file("agent.key") + " --tls-ca " + file("ca.crt"), "--image-key: stat none"},
+		{2, "agent --metrics-secure --tls-cert " + file("agent.crt") + " --tls-key " + file("agent.key") + " --tls-ca " + file("ca.crt"), "--metrics-secure: expected --metrics-address with it"},
+		{2, "agent --metrics-address 127.0.0.1:x --gpu-interval 0 --listen 127.0.0.1:0 --state-dir " + filepath.Join(root, "state") + " --tls-cert " + file("agent.crt") + " --tls-key " + file("agent.key") + " --tls-ca " + file("ca.crt"), "--metrics-address: expected an address that is free"},
 		{1, "checkpoint --pod uid-1" + at, "has no process with a GPU that can be paused"},
 		{2, "checkpoint --store x --pod uid-1" + at, "--store: it is for this machine: an agent has its own"},
 		{2, "restore --pod uid-1 --id 0123456789abcdef --timeout 0s" + at, "--timeout: expected more than 0"},
@@ -126,6 +129,16 @@ func TestPauseAtAgent(t *testing.T) {
 	}
 	if got := muster(0, "image list --store "+store); strings.Contains(got, "kept") {
 		t.Error(got)
+	}
+	said := httptest.NewRecorder()
+	a.Handler().ServeHTTP(said, httptest.NewRequest("GET", "/metrics", nil))
+	for _, line := range []string{
+		`muster_agent_image_bytes_total{what="saved"} 8.392704e+06`, `muster_agent_image_bytes_total{what="restored"} 8.392704e+06`,
+		`muster_agent_processes{phase="running"} 1`, `muster_agent_operation_seconds_count{action="restore",state="succeeded"} 1`,
+	} {
+		if !strings.Contains(said.Body.String(), "\n"+line+"\n") {
+			t.Errorf("without %s:\n%s", line, said.Body)
+		}
 	}
 	if got := p.Do("sum 0 %d", 8<<20); got != sum {
 		t.Errorf("%s before, %s after", sum, got)

@@ -16,7 +16,7 @@ import (
 	"github.com/muster-sched/muster/kube/access"
 )
 
-// exposeFlags say where a scheduler answers for its metrics and health, and whom.
+// exposeFlags say where a scheduler or an agent answers for its metrics and health, and whom.
 type exposeFlags struct {
 	address   string
 	secure    bool

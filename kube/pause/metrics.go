@@ -23,7 +23,7 @@ func NewMetrics() *Metrics {
 			Name: "muster_resume_seconds", Help: "Time until the paused processes of a job went on, resizes included.", Buckets: buckets,
 		}),
 		save: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "muster_save_seconds", Help: "Time until the processes of pods that restart elsewhere had saved their progress.", Buckets: buckets,
+			Name: "muster_save_seconds", Help: "Time until the processes of pods that leave had saved their progress, before they restarted elsewhere or were evicted for others.", Buckets: buckets,
 		}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "muster_pause_failures_total", Help: "Jobs that could not be paused, could not go on or could not save their progress, and were evicted.",

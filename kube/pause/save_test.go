@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -142,6 +143,11 @@ func TestSave(t *testing.T) {
 			}
 			if saved := asked.of("a", "Saved") > 0; x.saved != "" && saved != (x.saved == "yes") {
 				t.Errorf("pod a was asked to save itself: %t; asked: %q", saved, asked.list)
+			}
+			said := httptest.NewRecorder()
+			a.Handler().ServeHTTP(said, httptest.NewRequest("GET", "/metrics", nil))
+			if both := strings.Contains(said.Body.String(), `muster_agent_advance_seconds_count{goal="Save",outcome="Reached"} 2`); both != (x.err == "") {
+				t.Errorf("whether the agent counts that both saved themselves: %t\n%s", both, said.Body)
 			}
 			if back := asked.of("a", "Running") > 0; back != x.back {
 				t.Errorf("whether pod a went on: %t; asked: %q", back, asked.list)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,6 +42,7 @@ type Publisher struct {
 	Node   string
 	Log    *slog.Logger
 	Now    func() time.Time
+	Errors *prometheus.CounterVec // see [NewErrors]; nil: they are not counted
 
 	condition v1.NodeCondition  // as it was written last
 	positions string            // the same
@@ -49,6 +51,20 @@ type Publisher struct {
 	tainted   string            // the faults then
 	said      map[string]string
 }
+
+// NewErrors counts what could not be written.
+func NewErrors() *prometheus.CounterVec {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "muster_agent_publish_errors_total", Help: "Writes to the Kubernetes API that failed, by what they are of: the condition of the node, the positions of its GPUs, or taints of devices.",
+	}, []string{"what"})
+	for _, what := range []string{condition, positions, taints} {
+		v.WithLabelValues(what)
+	}
+	return v
+}
+
+// What is written, in the metric.
+const condition, positions, taints = "condition", "positions", "taints"
 
 // Publish writes what has changed since it was called last. What cannot be written is tried again the next time.
 func (p *Publisher) Publish(ctx context.Context, h *agentpb.Hardware) {
@@ -61,8 +77,8 @@ func (p *Publisher) Publish(ctx context.Context, h *agentpb.Hardware) {
 	if due && faults != "" {
 		err = p.findDevices(ctx)
 	}
-	p.say("the condition of the node", p.writeCondition(ctx, h))
-	p.say("where the GPUs are", p.writePositions(ctx, h))
+	p.say(condition, "the condition of the node", p.writeCondition(ctx, h))
+	p.say(positions, "where the GPUs are", p.writePositions(ctx, h))
 	if due {
 		if err == nil {
 			err = p.writeTaints(ctx, h)
@@ -70,18 +86,20 @@ func (p *Publisher) Publish(ctx context.Context, h *agentpb.Hardware) {
 		if err == nil {
 			p.tainted, p.compared = faults, p.Now()
 		}
-		p.say("the taints of devices", err)
+		p.say(taints, "the taints of devices", err)
 	}
 }
 
-// say logs what cannot be written, once, and when it can be.
-func (p *Publisher) say(what string, err error) {
+// say counts what cannot be written, and logs it, once, and when it can be.
+func (p *Publisher) say(of, what string, err error) {
 	if p.said == nil {
 		p.said = map[string]string{}
 	}
 	text := ""
 	if err != nil {
-		text = err.Error()
+		if text = err.Error(); p.Errors != nil {
+			p.Errors.WithLabelValues(of).Inc()
+		}
 	}
 	switch before := p.said[what]; {
 	case text == before:

@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -269,6 +272,7 @@ func TestNumberOfDevice(t *testing.T) {
 // What the API refuses is said once, and tried again at each reading.
 func TestRefused(t *testing.T) {
 	w := newWorld(t, slice("n", "n", 1))
+	w.p.Errors = NewErrors()
 	refuse := true
 	w.client.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return refuse, nil, errors.New("the API is down")
@@ -281,6 +285,15 @@ func TestRefused(t *testing.T) {
 	}
 	refuse = false
 	w.p.Publish(t.Context(), found("XidError"))
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(w.p.Errors)
+	said := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(said, httptest.NewRequest("GET", "/metrics", nil))
+	for _, what := range []string{"condition", "positions", "taints"} {
+		if !strings.Contains(said.Body.String(), `muster_agent_publish_errors_total{what="`+what+`"} 3`+"\n") {
+			t.Errorf("errors of the %s are not 3:\n%s", what, said.Body)
+		}
+	}
 	if w.condition().Status != v1.ConditionFalse || len(w.rules()) != 1 || strings.Count(w.log.String(), "can be written to the API again") != 3 {
 		t.Errorf("found %v\n%s", w.node(), &w.log)
 	}
