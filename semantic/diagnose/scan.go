@@ -298,8 +298,12 @@ func (p *stepLine) step(line []byte, index int64) (int64, bool) {
 	case len(m) == 2: // of a server, which has no last step
 		return index, true
 	}
-	n, err := strconv.ParseInt(string(line[at+m[2]:at+m[3]]), 10, 64)
-	return n, err == nil
+	number := string(line[at+m[2] : at+m[3]])
+	if n, err := strconv.ParseInt(number, 10, 64); err == nil {
+		return n, true
+	}
+	f, err := strconv.ParseFloat(number, 64) // of epochs
+	return int64(1000 * f), err == nil && f < 1e12
 }
 
 // after counts a step that was completed after an event.
