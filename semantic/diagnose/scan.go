@@ -206,7 +206,7 @@ func (s *scan) observe(index int64, line []byte, sig *signature) {
 	case roleClears:
 		s.clear(sig.Clears)
 	default:
-		e := &event{root: index, line: index, text: clip(line), sig: sig, mild: sig.Mild || mild(line)}
+		e := &event{root: index, line: index, text: clip(line), sig: sig, mild: sig.Mild || mild(line) && !sig.isHardware()}
 		if e.mild && e.rank() == aRoot {
 			c := *sig
 			c.Role, c.Confidence = roleSuspect, c.Confidence*0.7
