@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	mathrand "math/rand/v2"
 	"os"
 	"strings"
 	"sync"
@@ -149,6 +150,53 @@ func holder(ctx context.Context, store Store, kind string) (string, error) {
 		}
 	}
 	return "", nil
+}
+
+// Claim gives the caller a name that no other one has at the same time, in this store, and waits until it can. waiting is called once, with who has it, if it
+// has to. The caller gives the name back by release; if it dies, that counts for 2 minutes.
+func (im *Images) Claim(ctx context.Context, name string, waiting func(owner string)) (release func(), err error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	kind, told := "name-"+name+"--", false
+	for {
+		owner, err := holder(ctx, im.Store, kind)
+		var l *lease
+		if err == nil && owner == "" {
+			// Of two that find no other one and claim at the same time, both give way, and try again at different times.
+			if l, err = take(ctx, im.Store, kind); err == nil {
+				var n int
+				if n, err = living(ctx, im.Store, kind); err == nil && n == 1 {
+					return l.end, nil
+				}
+				l.end()
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		if owner != "" && !told {
+			told = true
+			waiting(owner)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(leasePoll + mathrand.N(leasePoll)):
+		}
+	}
+}
+
+// living counts the leases of a kind, claims that are not written yet included.
+func living(ctx context.Context, store Store, kind string) (int, error) {
+	objects, err := store.List(ctx, "leases/"+kind)
+	n := 0
+	for _, o := range objects {
+		if strings.HasSuffix(o.Name, alive) {
+			n++
+		}
+	}
+	return n, err
 }
 
 // leaseToSave takes a lease that keeps collections away, when those under way have ended.

@@ -30,6 +30,9 @@ type Whole struct {
 	Step    func(step string, bytes int64) // called when a step begins that reads or writes so many bytes
 }
 
+// ReadingProcesses is the step of a checkpoint from whose begin on the processes stand still, until it fails or they end.
+const ReadingProcesses = "reading the processes"
+
 // What an image of processes has beside the files of criu.
 const (
 	pageSuffix = ".page" // of a file with the control page of a process
@@ -158,7 +161,7 @@ func (w *Whole) dump(ctx context.Context, root int, name string, pids []int) (sa
 		return saved, err
 	}
 	files = append(files, image.HostFile{Name: folderFile, File: strings.NewReader(folder), Size: int64(len(folder))})
-	w.Step("reading the processes", 0)
+	w.Step(ReadingProcesses, 0)
 	err = w.CRIU.Dump(ctx, root, scratch, func() error {
 		entries, err := os.ReadDir(scratch)
 		if err != nil {

@@ -46,9 +46,13 @@ type storeFlags struct {
 }
 
 func (f *storeFlags) register(c *cobra.Command) {
+	f.place(c)
+	c.Flags().BoolVar(&f.asJSON, "json", false, "print JSON objects, each on a line")
+}
+
+func (f *storeFlags) place(c *cobra.Command) {
 	c.Flags().StringVar(&f.store, "store", "", "where the images are: a `FOLDER`, or s3://BUCKET/PREFIX")
 	c.Flags().StringVar(&f.key, "key", "", "the `FILE` of the key of encrypted images: 64 hexadecimal digits")
-	c.Flags().BoolVar(&f.asJSON, "json", false, "print JSON objects, each on a line")
 }
 
 // open opens the store; with create it may be a new one.

@@ -53,7 +53,7 @@ line on stderr says where it is and what was expected).`,
 		root.AddCommand(c)
 	}
 	for _, c := range []*cobra.Command{
-		newSim(), newDecide(), newFrag(), newDefrag(), newAudit(), newFair(), newPause(), newResume(), newCheckpoint(), newRestore(), newImage(), newAgent(), newTrack(), newDiagnose(), newAdvise(), newHistory(), newMigrate(), newDisagg(), newTrace(), newReproduce(), newBench(),
+		newSim(), newDecide(), newFrag(), newDefrag(), newAudit(), newFair(), newPause(), newResume(), newCheckpoint(), newRestore(), newRun(), newImage(), newAgent(), newTrack(), newDiagnose(), newAdvise(), newHistory(), newMigrate(), newDisagg(), newTrace(), newReproduce(), newBench(),
 	} {
 		c.GroupID = without.ID
 		root.AddCommand(c)

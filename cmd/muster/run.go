@@ -41,6 +41,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitDone
 	}
+	if of := (*exitError)(nil); errors.As(err, &of) {
+		return of.code
+	}
 	fmt.Fprintln(stderr, "muster: "+message(err))
 	if isBadInput(err) {
 		return exitBadInput

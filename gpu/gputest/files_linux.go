@@ -14,6 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Trainer is the program that Start starts, and the environment in which it has the shim.
+func (n *Node) Trainer() (path string, environment []string) {
+	return n.b.trainer(), append(n.withShim(), n.fake...)
+}
+
 // StartWithFiles starts a program, with the shim, that reads from a named pipe and writes into a file of a folder: it may end and be brought
 // back, and Program then is the one that came back.
 func (n *Node) StartWithFiles(tb testing.TB) *Program {
@@ -32,8 +37,9 @@ func (n *Node) StartWithFiles(tb testing.TB) *Program {
 	defer out.Close()
 	read, err := os.Open(out.Name())
 	fail(err)
-	p := &Program{tb: tb, c: exec.Command(n.b.trainer()), in: in}
-	p.c.Env = append(n.withShim(), n.fake...)
+	trainer, environment := n.Trainer()
+	p := &Program{tb: tb, c: exec.Command(trainer), in: in}
+	p.c.Env = environment
 	p.c.Stdin, p.c.Stdout, p.c.Stderr = in, out, out
 	fail(p.c.Start())
 	p.PID = p.c.Process.Pid

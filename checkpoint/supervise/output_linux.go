@@ -1,0 +1,83 @@
+package supervise
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// output copies what the processes print, by a named pipe: under its path they find it again when they come back, with what was in it.
+type output struct {
+	path  string
+	read  *os.File
+	write *os.File // held, so that the pipe has a writer until close
+
+	mu    sync.Mutex // held while copying is stopped
+	ended chan struct{}
+}
+
+// open makes the pipe, and copies from it.
+func open(path string, to io.Writer) (*output, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		return nil, &os.PathError{Op: "mkfifo", Path: path, Err: err}
+	}
+	o := &output{path: path, ended: make(chan struct{})}
+	var err error
+	if o.read, err = os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0); err != nil {
+		return nil, err
+	}
+	if o.write, err = os.OpenFile(path, os.O_WRONLY, 0); err != nil {
+		o.read.Close()
+		return nil, err
+	}
+	go o.copy(to)
+	return o, nil
+}
+
+func (o *output) copy(to io.Writer) {
+	defer close(o.ended)
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := o.read.Read(buffer)
+		if n > 0 {
+			to.Write(buffer[:n])
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			o.mu.Lock() // until hold's caller goes on
+			o.mu.Unlock()
+			continue
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// hold stops the copying, so that what the processes print stays in the pipe, and goes with them. release lets it go on, or ends it where they have
+// gone.
+func (o *output) hold() (release func(gone bool)) {
+	o.mu.Lock()
+	o.read.SetReadDeadline(time.Unix(1, 0))
+	return func(gone bool) {
+		if gone {
+			o.read.Close()
+		}
+		o.read.SetReadDeadline(time.Time{})
+		o.mu.Unlock()
+	}
+}
+
+// close waits until all writers have ended and what they printed is copied.
+func (o *output) close() {
+	o.write.Close()
+	<-o.ended
+	o.read.Close()
+	os.Remove(o.path)
+}

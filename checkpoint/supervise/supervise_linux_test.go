@@ -1,0 +1,180 @@
+package supervise_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-sched/muster/checkpoint"
+	"github.com/muster-sched/muster/checkpoint/image"
+	"github.com/muster-sched/muster/checkpoint/offload"
+	"github.com/muster-sched/muster/checkpoint/supervise"
+	"github.com/muster-sched/muster/gpu"
+	"github.com/muster-sched/muster/gpu/gputest"
+)
+
+func TestMain(m *testing.M) { gputest.Main(m) }
+
+// text is what was printed.
+type text struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (t *text) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.b.Write(b)
+}
+
+func (t *text) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.b.String()
+}
+
+// until waits until the text has a part.
+func (t *text) until(tb testing.TB, part string) {
+	tb.Helper()
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(t.String(), part); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			tb.Fatalf("expected %q; found %q", part, t)
+		}
+	}
+}
+
+// site is a place where jobs run.
+type site struct {
+	t      *testing.T
+	n      *gputest.Node
+	images *image.Images
+	out    *text // of all runs
+	said   *text
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	images, err := image.Open(t.Context(), image.Dir(t.TempDir()), nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{t, gputest.NewNode(t, 64), images, &text{}, &text{}}
+	if err := s.whole().CRIU.Check(t.Context()); err != nil {
+		t.Skip(err)
+	}
+	return s
+}
+
+func (s *site) whole() *offload.Whole {
+	w := &offload.Whole{Dir: s.n.Dir, Lease: time.Minute, Scratch: s.t.TempDir(), Images: s.images, Step: func(string, int64) {}}
+	program, driver, environment := s.n.Caller()
+	w.Calls = &gpu.Calls{Program: program, Driver: driver, Dir: w.Dir, Environment: environment}
+	s.t.Cleanup(w.Calls.Close)
+	return w
+}
+
+// run runs a command as job "train"; the result gives its exit code when it has ended.
+func (s *site) run(command ...string) (signals chan<- os.Signal, code func() int) {
+	_, environment := s.n.Trainer()
+	j := &supervise.Job{
+		Name: "train", Command: command, Environment: environment, Whole: s.whole(), Pause: checkpoint.Options{Timeout: time.Minute},
+		Within: time.Minute, Restore: time.Minute, Out: s.out, Err: s.out, Say: func(line string) { fmt.Fprintln(s.said, line) },
+	}
+	ask, ended := make(chan os.Signal, 1), make(chan int, 1)
+	go func() {
+		code, err := j.Run(s.t.Context(), ask)
+		if err != nil {
+			s.said.Write([]byte(err.Error() + "\n"))
+		}
+		ended <- code
+	}()
+	return ask, func() int {
+		select {
+		case code := <-ended:
+			return code
+		case <-time.After(time.Minute):
+			s.t.Fatalf("it does not end; it said %s", s.said)
+			return 0
+		}
+	}
+}
+
+// A job is told twice to leave, and is run again. It goes on each time where it was: what the three runs print is what one prints that is never
+// told so, each line once.
+func TestJobLeavesAndComesBack(t *testing.T) {
+	s := newSite(t)
+	trainer, _ := s.n.Trainer()
+	in := filepath.Join(t.TempDir(), "in")
+	if err := unix.Mkfifo(in, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	commands, err := os.OpenFile(in, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer commands.Close()
+	const work = "alloc 1048576\ntrain 0 1048576 600\n"
+	undisturbed := s.n.Start(t)
+	undisturbed.Send("%s", strings.TrimSpace(work))
+	want := ""
+	for line := ""; !strings.HasPrefix(line, "sum "); want += line + "\n" {
+		line = undisturbed.Line()
+	}
+	undisturbed.Kill()
+
+	command := []string{"sh", "-c", "exec " + trainer + " <>" + in}
+	fmt.Fprint(commands, work)
+	signals, code := s.run(command...)
+	s.out.until(t, "step 10\n")
+	for range 2 {
+		signals <- syscall.SIGTERM
+		if got := code(); got != supervise.Moved {
+			t.Fatalf("exit code %d; it said %s", got, s.said)
+		}
+		s.said = &text{}
+		signals, code = s.run(command...)
+		s.said.until(t, "job train goes on from image")
+	}
+	s.out.until(t, want[strings.Index(want, "sum "):])
+	signals <- syscall.SIGUSR1
+	if got := code(); got != 128+int(syscall.SIGUSR1) {
+		t.Errorf("exit code %d", got)
+	}
+	ready, got, _ := strings.Cut(s.out.String(), "\n")
+	if !strings.HasPrefix(ready, "ready ") || got != want {
+		t.Errorf("three runs print\n%sexpected\n%s", got, want)
+	}
+	if all, _ := s.images.List(t.Context()); len(all) > 0 {
+		t.Error(all)
+	}
+}
+
+// A job that cannot move is asked to end; the exit code and what is printed are the command's. A second job of the name waits.
+func TestJobThatStays(t *testing.T) {
+	s := newSite(t)
+	signals, code := s.run("sh", "-c", `trap 'echo bye >&2; exit 5' TERM; echo on; while :; do sleep 0.01; done`)
+	s.out.until(t, "on\n")
+	_, second := s.run("sh", "-c", "echo second; exit 3")
+	s.said.until(t, "waiting until it has ended")
+	signals <- syscall.SIGTERM
+	if got := code(); got != 5 || !strings.Contains(s.said.String(), "cannot move to an image, and is asked to end: no process of the tree") {
+		t.Errorf("exit code %d; it said %s", got, s.said)
+	}
+	if got := second(); got != 3 || s.out.String() != "on\nbye\nsecond\n" {
+		t.Errorf("exit code %d, %q", got, s.out)
+	}
+	if _, code := s.run("/no/such/program"); code() != 1 || !strings.Contains(s.said.String(), "/no/such/program: no such file") {
+		t.Error(s.said)
+	}
+	if left, _ := filepath.Glob(s.n.Dir + "/train.*"); len(left) > 0 {
+		t.Error(left)
+	}
+}
