@@ -143,6 +143,11 @@ func TestImageCommandsThatAreWrong(t *testing.T) {
 		{"image restore" + nowhere, 2, "expected an image, or --pid; found 0 arguments"},
 		{"image restore --pid -1" + nowhere, 2, "expected the ID of a process"},
 		{"image show" + nowhere, 2, "expected IMAGE; found 0 arguments"},
+		{"run", 2, "expected a command; found nothing"},
+		{"run true", 2, "--name: expected a name by which the job is found again; found none"},
+		{"run --name a/b true", 2, "--name: expected 1 to 64 letters"},
+		{"run --name a true", 2, "--store: expected a folder, or s3://BUCKET/PREFIX; found none"},
+		{"run --name a --within 5s true", 2, "and more than that --within; found 10s and 5s"},
 		{"image colect", 2, `did you mean "collect"?`},
 	} {
 		var out, problem strings.Builder

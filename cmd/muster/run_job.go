@@ -33,8 +33,8 @@ func newRun() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run --name NAME --store STORE [--] COMMAND [ARGUMENT...]",
 		Short: "Run a command that goes on elsewhere when it has to leave",
-		Long: `Run runs a command. When it is told to end (SIGTERM), as a pod or a job of Slurm is that
-is evicted, it moves the command's processes to an image, as muster checkpoint --process
+		Long: `Run runs a command. At SIGTERM, which a pod or a job of Slurm
+gets when it is evicted, it moves the command's processes to an image, as muster checkpoint --process
 does, and ends with code 143. Run again with the same name and store, here or on another
 node, it brings the processes back instead of starting the command, and they go on where
 they were. The program needs no change. If it cannot move, it gets the signal itself.
@@ -43,7 +43,7 @@ The exit code is the command's otherwise; other signals are passed on. One comma
 name runs at a time: another one waits until that has ended. Standard input is empty.
 As the first process of a container, run numbers the command's processes from 1000 on, so
 that their IDs are free where they go on. docs/images.md says what it takes.`,
-		Example: `  muster run --name train-7b --store /shared/images -- python train.py --lr 1e-4
+		Example: `  muster run --name train-7b --store /shared/images -- python train.py
   muster run --name $SLURM_JOB_NAME --store s3://images/alice --key image.key python train.py`,
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {

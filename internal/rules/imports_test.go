@@ -119,12 +119,13 @@ var mayImport = map[string][]string{
 	"checkpoint":       {"gpu"},
 	"checkpoint/pause": {"checkpoint", "gpu"},
 
-	"checkpoint/image":   {}, // it reads and writes files of the shim's, and asks no process
-	"checkpoint/criu":    {},
-	"checkpoint/offload": {"checkpoint", "checkpoint/criu", "checkpoint/image", "gpu"},
-	"agent":              {"agent/agentpb", "agent/hardware", "checkpoint", "checkpoint/image", "checkpoint/offload", "checkpoint/pause", "gpu"},
-	"agent/agentpb":      {},
-	"agent/hardware":     {"agent/agentpb", "internal/durable", "semantic/diagnose"},
+	"checkpoint/image":     {}, // it reads and writes files of the shim's, and asks no process
+	"checkpoint/criu":      {},
+	"checkpoint/supervise": {"checkpoint", "checkpoint/offload"},
+	"checkpoint/offload":   {"checkpoint", "checkpoint/criu", "checkpoint/image", "gpu"},
+	"agent":                {"agent/agentpb", "agent/hardware", "checkpoint", "checkpoint/image", "checkpoint/offload", "checkpoint/pause", "gpu"},
+	"agent/agentpb":        {},
+	"agent/hardware":       {"agent/agentpb", "internal/durable", "semantic/diagnose"},
 
 	// Which kernel runs on which of several unlike GPUs. The planner computes, and nothing else.
 	"disagg":             {"api/strict", "core", "disagg/monitor", "disagg/pipeline", "disagg/plan", "internal/table", "workload"}, // workload for errors about files
@@ -143,7 +144,7 @@ var mayImport = map[string][]string{
 	// Modules of their own.
 	"devcluster": {"core", "workload", "agent", "agent/agentpb", "checkpoint", "checkpoint/pause", "gpu", "devcluster/"},
 
-	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "migrate", "reproduce", "advisor", "bench", "coretest/audit", "semantic/", "gpu", "gpu/driver", "checkpoint", "checkpoint/criu", "checkpoint/image", "checkpoint/offload", "checkpoint/pause", "agent/", "disagg/", "disagg", "internal/hostlist", "internal/spelling", "internal/table"},
+	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "migrate", "reproduce", "advisor", "bench", "coretest/audit", "semantic/", "gpu", "gpu/driver", "checkpoint", "checkpoint/criu", "checkpoint/image", "checkpoint/offload", "checkpoint/pause", "checkpoint/supervise", "agent/", "disagg/", "disagg", "internal/hostlist", "internal/spelling", "internal/table"},
 	"deploy":   {},
 	"tools":    {},
 	"internal": {},
