@@ -16,7 +16,8 @@ type output struct {
 	read  *os.File
 	write *os.File // held, so that the pipe has a writer until close
 
-	mu    sync.Mutex // held while copying is stopped
+	mu    sync.Mutex
+	held  chan struct{} // closed when copying may go on
 	ended chan struct{}
 }
 
@@ -50,8 +51,7 @@ func (o *output) copy(to io.Writer) {
 			to.Write(buffer[:n])
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			o.mu.Lock() // until hold's caller goes on
-			o.mu.Unlock()
+			<-o.released()
 			continue
 		}
 		if err != nil {
@@ -63,15 +63,24 @@ func (o *output) copy(to io.Writer) {
 // hold stops the copying, so that what the processes print stays in the pipe, and goes with them. release lets it go on, or ends it where they have
 // gone.
 func (o *output) hold() (release func(gone bool)) {
+	held := make(chan struct{})
 	o.mu.Lock()
+	o.held = held
+	o.mu.Unlock()
 	o.read.SetReadDeadline(time.Unix(1, 0))
 	return func(gone bool) {
 		if gone {
 			o.read.Close()
 		}
 		o.read.SetReadDeadline(time.Time{})
-		o.mu.Unlock()
+		close(held)
 	}
+}
+
+func (o *output) released() <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.held
 }
 
 // close waits until all writers have ended and what they printed is copied.
