@@ -287,22 +287,29 @@ func (r *remote) giveUp(ctx context.Context, client *agent.Client, id string) (*
 	return client.Cancel(limited, &agentpb.CancelRequest{Id: id})
 }
 
-// list writes what the nodes have.
+// list writes what the nodes have. Why an agent does not say it is a line on stderr each; that of the last one is the error.
 func (r *remote) list(c *cobra.Command, asJSON bool) error {
 	ctx, stop := interruptible(c)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, unreached)
-	defer cancel()
-	var all []*agentpb.Process
+	var (
+		all     []*agentpb.Process
+		missing error
+	)
 	for _, address := range r.addresses {
 		client, err := r.dial(address)
 		if err != nil {
 			return badUsage(c, "%v", err)
 		}
-		defer client.Close()
-		s, err := client.Status(ctx, &agentpb.StatusRequest{})
+		limited, cancel := context.WithTimeout(ctx, unreached)
+		s, err := client.Status(limited, &agentpb.StatusRequest{})
+		cancel()
+		client.Close()
 		if err != nil {
-			return r.failed(c, err, "")
+			if missing != nil {
+				fmt.Fprintln(c.ErrOrStderr(), "muster: "+message(missing))
+			}
+			missing = (&remote{addresses: []string{address}}).failed(c, err, "")
+			continue
 		}
 		s.Processes = slices.DeleteFunc(s.Processes, func(p *agentpb.Process) bool { return len(r.pods) > 0 && !slices.Contains(r.pods, p.Pod) })
 		if len(s.Processes) == 0 && !asJSON {
@@ -311,9 +318,9 @@ func (r *remote) list(c *cobra.Command, asJSON bool) error {
 		all = append(all, s.Processes...)
 	}
 	if len(all) == 0 {
-		return nil
+		return missing
 	}
-	return writeRemote(c.OutOrStdout(), all, 0, asJSON)
+	return cmp.Or(writeRemote(c.OutOrStdout(), all, 0, asJSON), missing)
 }
 
 // failed says what the agent refused, in words of the command line, and what to do next.

@@ -106,6 +106,14 @@ func TestPauseAtAgent(t *testing.T) {
 	if got := muster(0, "pause --pod uid-1 --id one"+at+" --timeout 1m"); !strings.Contains(got, row+"Saved     8 MiB   8 MiB          0\n") {
 		t.Error(got)
 	}
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.Close()
+	if got := muster(1, "pause --list --agent "+dead.Addr().String()+at); !strings.Contains(got, row+"Saved") || strings.Count(got, "muster: agent "+dead.Addr().String()+": ") != 1 {
+		t.Error(got)
+	}
 	if got := muster(1, "resume --pod uid-1 --id one"+at); !strings.Contains(got, `"one" is that of another operation: pause of pod "uid-1"`) {
 		t.Error(got)
 	}
