@@ -8,6 +8,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -39,6 +42,7 @@ const (
 	cudaNotReady     = 600
 	cudaNotSupported = 801
 	callBusy         = 10001
+	cudaWithPairs    = 13000 // the version from which on a restore may be to other GPUs
 )
 
 func (e *DriverError) Error() string {
@@ -59,6 +63,8 @@ var (
 	ErrNotSupported = errors.New("the CUDA driver cannot checkpoint processes: it takes r570 (CUDA 12.8) or later, on x86-64")
 	// ErrFailed is a process whose GPU state the driver has lost.
 	ErrFailed = errors.New("the CUDA driver has lost the GPU state of the process: restart the job from its last checkpoint")
+	// ErrOtherGPUs is a process that had other GPUs than there are here.
+	ErrOtherGPUs = errors.New("the process comes from other GPUs")
 	// ErrNoCaller is a program that cannot be started, or ended in the middle of a call.
 	ErrNoCaller = errors.New("muster-gpu-call ended")
 )
@@ -67,7 +73,8 @@ var (
 type caller struct {
 	in      io.WriteCloser
 	kill    func() error
-	CUDA    int // version, 1000 for each major and 10 for each minor number
+	CUDA    int      // version, 1000 for each major and 10 for each minor number
+	gpus    []string // the IDs of the GPUs that the driver shows, in its order
 	mu      sync.Mutex
 	next    uint64
 	waiting map[uint64]chan answer
@@ -116,6 +123,7 @@ func (c *Calls) start(ctx context.Context) (*caller, error) {
 	case line := <-first:
 		functions := 0
 		if n, _ := fmt.Sscanf(line, "ready %d %d", &r.CUDA, &functions); n == 2 && functions == 6 {
+			r.gpus = strings.Fields(line)[3:]
 			c.running = r
 			return r, nil
 		}
@@ -156,9 +164,52 @@ func (r *caller) read(out io.Reader, first chan<- string, command *exec.Cmd) {
 	close(r.ended)
 }
 
+// GPUs are the IDs of the GPUs that the driver shows here, in its order, in hexadecimal.
+func (c *Calls) GPUs(ctx context.Context) ([]string, error) {
+	r, err := c.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r.gpus, nil
+}
+
+// hadGPUs is the file that says which GPUs a process had that comes from another machine: GPUs of there.
+func (c *Calls) hadGPUs(pid int) string { return filepath.Join(c.Dir, strconv.Itoa(pid)+".gpus") }
+
+// HadGPUs lets the next restore of a process bring what it has on GPUs to those of this machine, one by one in the driver's order.
+func (c *Calls) HadGPUs(pid int, ids []string) error {
+	return os.WriteFile(c.hadGPUs(pid), []byte(strings.Join(ids, " ")), 0o600)
+}
+
+// Fits is ErrOtherGPUs if a process that had the GPUs cannot come back on those of this machine.
+func (c *Calls) Fits(ctx context.Context, ids []string) error {
+	r, err := c.start(ctx)
+	if err == nil {
+		_, err = r.pairs(ids)
+	}
+	return err
+}
+
+// pairs are the IDs of GPUs, each before that of the one here on which a process comes back; none where they are the same.
+func (r *caller) pairs(ids []string) (text string, err error) {
+	switch {
+	case slices.Equal(ids, r.gpus):
+		return "", nil
+	case len(ids) != len(r.gpus):
+		return "", fmt.Errorf("%w: it had %d and there are %d here", ErrOtherGPUs, len(ids), len(r.gpus))
+	case r.CUDA < cudaWithPairs:
+		return "", fmt.Errorf("%w: the driver (CUDA %d.%d) brings a process back to the same GPU alone; from r580 (CUDA 13.0) on to an equal one", ErrOtherGPUs, r.CUDA/1000, r.CUDA%1000/10)
+	}
+	for i, id := range ids {
+		text += " " + id + " " + r.gpus[i]
+	}
+	return text, nil
+}
+
 // Call is one call of the driver, which may be under way still.
 type Call struct {
 	op     string
+	had    string // the file to remove after a restore
 	answer chan answer
 	ended  <-chan struct{}
 }
@@ -171,13 +222,23 @@ func (c *Calls) Begin(ctx context.Context, op string, pid int, limit time.Durati
 	if err != nil {
 		return nil, err
 	}
-	call := &Call{op, make(chan answer, 1), r.ended}
+	pairs := ""
+	if op == "restore" {
+		had, err := os.ReadFile(c.hadGPUs(pid))
+		if err == nil {
+			pairs, err = r.pairs(strings.Fields(string(had)))
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+	}
+	call := &Call{op, c.hadGPUs(pid), make(chan answer, 1), r.ended}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.next++
 	r.waiting[r.next] = call.answer
 	ms := max(1, (limit+time.Millisecond-1)/time.Millisecond)
-	if _, err := fmt.Fprintf(r.in, "%d %s %d %d\n", r.next, op, pid, ms); err != nil {
+	if _, err := fmt.Fprintf(r.in, "%d %s %d %d%s\n", r.next, op, pid, ms, pairs); err != nil {
 		delete(r.waiting, r.next)
 		return nil, fmt.Errorf("%w: %w", ErrNoCaller, err)
 	}
@@ -206,6 +267,9 @@ func (c *Call) Wait(ctx context.Context) (int, error) {
 func (c *Call) result(code int) error {
 	switch {
 	case code == 0:
+		if c.op == "restore" {
+			os.Remove(c.had) // it has those of this machine now
+		}
 		return nil
 	case code == callBusy:
 		return ErrBusy

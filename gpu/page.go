@@ -239,7 +239,7 @@ func (p *Page) word64(at int) *uint64 { return (*uint64)(unsafe.Pointer(&p.data[
 func (p *Page) load(at int) uint32    { return atomic.LoadUint32(p.word(at)) }
 func (p *Page) load64(at int) uint64  { return atomic.LoadUint64(p.word64(at)) }
 func removeFiles(dir string, pid int) {
-	for _, suffix := range []string{".page", ".page.tmp", ".data", ".data.tmp"} {
+	for _, suffix := range []string{".page", ".page.tmp", ".data", ".data.tmp", ".gpus"} {
 		os.Remove(filepath.Join(dir, strconv.Itoa(pid)+suffix))
 	}
 }

@@ -37,6 +37,7 @@ const ReadingProcesses = "reading the processes"
 const (
 	pageSuffix = ".page" // of a file with the control page of a process
 	folderFile = "gpu-dir"
+	gpusFile   = "gpus" // the IDs of the GPUs that the driver shows
 )
 
 // Hybrid is what pauses the processes.
@@ -160,7 +161,13 @@ func (w *Whole) dump(ctx context.Context, root int, name string, pids []int) (sa
 	if err != nil {
 		return saved, err
 	}
-	files = append(files, image.HostFile{Name: folderFile, File: strings.NewReader(folder), Size: int64(len(folder))})
+	gpus, err := w.Calls.GPUs(ctx)
+	if err != nil {
+		return saved, err
+	}
+	for name, text := range map[string]string{folderFile: folder, gpusFile: strings.Join(gpus, " ")} {
+		files = append(files, image.HostFile{Name: name, File: strings.NewReader(text), Size: int64(len(text))})
+	}
 	w.Step(ReadingProcesses, 0)
 	err = w.CRIU.Dump(ctx, root, scratch, func() error {
 		entries, err := os.ReadDir(scratch)
@@ -250,6 +257,14 @@ func (w *Whole) bringBack(ctx context.Context, m *image.Manifest) (root int, err
 	if err := os.MkdirAll(w.Dir, 0o700); err != nil {
 		return 0, err
 	}
+	text, err := os.ReadFile(filepath.Join(scratch, gpusFile))
+	if err != nil {
+		return 0, err
+	}
+	gpus := strings.Fields(string(text))
+	if err := w.Calls.Fits(ctx, gpus); err != nil {
+		return 0, err
+	}
 	var pages []*gpu.Page
 	defer func() {
 		for _, p := range pages {
@@ -270,6 +285,9 @@ func (w *Whole) bringBack(ctx context.Context, m *image.Manifest) (root int, err
 			return 0, err
 		}
 		pages = append(pages, p)
+		if err := w.Calls.HadGPUs(pid, gpus); err != nil {
+			return 0, err
+		}
 		if err := create(p.DataPath(), func(to *os.File) error { return w.Images.Restore(ctx, m, i, to) }); err != nil {
 			return 0, err
 		}

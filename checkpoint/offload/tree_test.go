@@ -30,10 +30,15 @@ func wholeOf(t *testing.T, n *gputest.Node, images *image.Images) *offload.Whole
 	if err := w.CRIU.Check(t.Context()); err != nil {
 		t.Skip(err)
 	}
-	program, driver, environment := n.Caller()
-	w.Calls = &gpu.Calls{Program: program, Driver: driver, Dir: n.Dir, Environment: environment}
-	t.Cleanup(w.Calls.Close)
+	w.Calls = callsOf(t, n)
 	return w
+}
+
+func callsOf(t *testing.T, n *gputest.Node) *gpu.Calls {
+	program, driver, environment := n.Caller()
+	c := &gpu.Calls{Program: program, Driver: driver, Dir: n.Dir, Environment: environment}
+	t.Cleanup(c.Close)
+	return c
 }
 
 var once = checkpoint.Options{Timeout: time.Minute}
@@ -54,7 +59,7 @@ func TestWholeProcessMoves(t *testing.T) {
 	p := n.StartWithFiles(t)
 	p.Do("alloc %d", mib)
 	p.Send("%s", work)
-	for _, step := range []string{"100", "300"} {
+	for i, step := range []string{"100", "300"} {
 		p.Until("step " + step)
 		if _, err := w.Checkpoint(ctx, p.PID, "whole", once); err != nil {
 			t.Fatal(err)
@@ -69,6 +74,11 @@ func TestWholeProcessMoves(t *testing.T) {
 		e, err := images.Find(ctx, "whole")
 		if err != nil {
 			t.Fatal(err)
+		}
+		if i == 1 { // on another GPU
+			n.Set("MUSTER_FAKE_GPU_ID", "other")
+			n.Set("MUSTER_FAKE_GPU_DRIVER", "580")
+			w.Calls = callsOf(t, n)
 		}
 		root, pids, err := w.Restore(ctx, e, time.Minute)
 		if err != nil || len(pids) != 1 || pids[0] != p.PID || root != p.PID {
@@ -152,6 +162,22 @@ func TestWholeProcessStays(t *testing.T) {
 	}
 	gone("after a restore without criu")
 	w.CRIU = other
+
+	n.Set("MUSTER_FAKE_GPU_COUNT", "2")
+	mine := w.Calls
+	w.Calls = callsOf(t, n)
+	if _, _, err := w.Restore(ctx, saved.Entry, time.Minute); !errors.Is(err, gpu.ErrOtherGPUs) || !strings.Contains(err.Error(), "it had 1 and there are 2 here") {
+		t.Fatal(err)
+	}
+	n.Set("MUSTER_FAKE_GPU_COUNT", "1")
+	n.Set("MUSTER_FAKE_GPU_ID", "other")
+	w.Calls = callsOf(t, n)
+	if _, _, err := w.Restore(ctx, saved.Entry, time.Minute); !errors.Is(err, gpu.ErrOtherGPUs) || !strings.Contains(err.Error(), "the driver (CUDA 12.8) brings a process back to the same GPU alone") {
+		t.Fatal(err)
+	}
+	gone("on other GPUs")
+	n.Set("MUSTER_FAKE_GPU_ID", "")
+	w.Calls = mine
 
 	hog := n.Start(t)
 	hog.Do("alloc %d", 63*mib)

@@ -8,9 +8,9 @@
 //
 //	muster-gpu-call DIR [LIBCUDA]
 //
-// It answers "ready CUDA-VERSION FUNCTIONS", or "no" and why, and then each
-// line of its input, "ID OP PID [MILLISECONDS]", by a line "ID RESULT VALUE",
-// in the order in which the calls end. RESULT is a CUresult, or BUSY. Calls for
+// It answers "ready CUDA-VERSION FUNCTIONS UUID...", with the GPUs that it sees,
+// or "no" and why, and then each line of its input, "ID OP PID [MILLISECONDS
+// [OLD NEW]...]", by a line "ID RESULT VALUE", in the order in which the calls end. RESULT is a CUresult, or BUSY. Calls for
 // one process follow one another; those for several run at the same time.
 //
 // A call for a process takes the lock DIR/PID.lock, until this program ends.
@@ -32,13 +32,18 @@
 
 #include "../shim/driver.h"
 
-enum { BUSY = 10001, max_processes = 4096 };
+enum { BUSY = 10001, max_processes = 4096, max_gpus = 64 };
 enum { LOCKED = 1, CHECKPOINTED = 2 };
 
 static struct {
 	CUresult (*state)(int, int *), (*thread)(int, int *);
 	CUresult (*lock)(int, void *), (*checkpoint)(int, void *), (*restore)(int, void *), (*unlock)(int, void *);
 } driver;
+
+// On the way back, what the process had on a GPU goes to another one: CUcheckpointGpuPair.
+struct pair {
+	unsigned char from[16], to[16];
+};
 
 // A process for which a call was made.
 struct process {
@@ -58,6 +63,8 @@ struct request {
 	char op[16];
 	int pid;
 	unsigned milliseconds;
+	struct pair pairs[max_gpus];
+	int pair_count;
 };
 
 static struct process *process_of(int pid) {
@@ -91,9 +98,15 @@ static int hold(struct process *p) {
 }
 
 // change makes a call that changes the process. The arguments are 64 bytes,
-// which are 0 but for the time limit: 0 would be none.
-static CUresult change(struct process *p, const struct request *q) {
+// which are 0 but for the time limit of a lock, where 0 would be none, and the
+// pairs of GPUs of a restore, which drivers from r580 on have.
+static CUresult change(struct process *p, struct request *q) {
 	uint32_t arguments[16] = {0};
+	struct {
+		struct pair *pairs;
+		unsigned count;
+		char none[52];
+	} restore = {q->pair_count ? q->pairs : NULL, (unsigned)q->pair_count, {0}};
 	if (!hold(p))
 		return BUSY;
 	if (!strcmp(q->op, "lock")) {
@@ -104,7 +117,7 @@ static CUresult change(struct process *p, const struct request *q) {
 	}
 	if (!strcmp(q->op, "checkpoint") || !strcmp(q->op, "restore")) {
 		p->changed = 1;
-		return (q->op[0] == 'c' ? driver.checkpoint : driver.restore)(p->pid, arguments);
+		return q->op[0] == 'c' ? driver.checkpoint(p->pid, arguments) : driver.restore(p->pid, &restore);
 	}
 	if (!strcmp(q->op, "unlock")) {
 		CUresult r = driver.unlock(p->pid, arguments);
@@ -153,6 +166,38 @@ static void go_on(struct process *p) {
 		driver.unlock(p->pid, none);
 }
 
+static int digit(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
+
+// uuid reads 32 hexadecimal digits after spaces, and returns what follows them; NULL: there are none.
+static const char *uuid(const char *text, unsigned char *to) {
+	while (*text == ' ')
+		text++;
+	for (int i = 0; i < 16; i++, text += 2) {
+		int high = digit(text[0]), low = high < 0 ? -1 : digit(text[1]);
+		if (low < 0)
+			return NULL;
+		to[i] = (unsigned char)(high << 4 | low);
+	}
+	return text;
+}
+
+// print_gpus prints the GPUs that can be seen, in the driver's order.
+static void print_gpus(void *h) {
+	CUresult (*count)(int *) = (CUresult(*)(int *))dlsym(h, "cuDeviceGetCount");
+	CUresult (*id)(unsigned char *, int) = (CUresult(*)(unsigned char *, int))dlsym(h, "cuDeviceGetUuid");
+	int n = 0;
+	if (!count || !id || count(&n))
+		return;
+	for (int d = 0; d < n && d < max_gpus; d++) {
+		unsigned char bytes[16];
+		if (id(bytes, d))
+			return;
+		putchar(' ');
+		for (int i = 0; i < 16; i++)
+			printf("%02x", bytes[i]);
+	}
+}
+
 static int refuse(const char *why) {
 	printf("no %s\n", why);
 	return 1;
@@ -175,7 +220,9 @@ static int open_driver(const char *path) {
 #define F(field, name) found += (*(void **)&driver.field = dlsym(h, "cuCheckpointProcess" name)) != NULL
 	F(state, "GetState"), F(thread, "GetRestoreThreadId"), F(lock, "Lock");
 	F(checkpoint, "Checkpoint"), F(restore, "Restore"), F(unlock, "Unlock");
-	printf("ready %d %d\n", number, found);
+	printf("ready %d %d", number, found);
+	print_gpus(h);
+	putchar('\n');
 	return found < 6;
 }
 
@@ -189,12 +236,19 @@ int main(int argc, char **argv) {
 	fflush(stdout);
 	if (bad)
 		return 1;
-	char line[256];
+	char line[256 + max_gpus * 66];
 	while (fgets(line, sizeof line, stdin)) {
 		struct request *q = calloc(1, sizeof *q);
 		pthread_t thread;
-		if (!q || sscanf(line, "%lu %15s %d %u", &q->id, q->op, &q->pid, &q->milliseconds) < 3)
+		int end = 0;
+		if (!q || sscanf(line, "%lu %15s %d %u%n", &q->id, q->op, &q->pid, &q->milliseconds, &end) < 3)
 			return 2;
+		for (const char *at = line + end; end && at && q->pair_count < max_gpus;) {
+			struct pair *next = &q->pairs[q->pair_count];
+			at = uuid(at, next->from);
+			if (at && (at = uuid(at, next->to)))
+				q->pair_count++;
+		}
 		pthread_mutex_lock(&lock);
 		under_way++;
 		pthread_mutex_unlock(&lock);

@@ -10,9 +10,11 @@
 // Environment: MUSTER_FAKE_GPU is the file through which processes share the
 // GPUs (without it each process has its own); MUSTER_FAKE_GPU_COUNT (1) and
 // MUSTER_FAKE_GPU_MIB (1024, each) are what there is. MUSTER_FAKE_GPU_CONTEXT_MIB
-// (0) is what a context takes. With MUSTER_FAKE_GPU_DRIVER=550 the driver cannot
-// checkpoint processes (checkpoint.inc). MUSTER_FAKE_GPU_LOG is a file to which
-// each kernel in PTX and each copy between GPUs appends a line as it starts.
+// (0) is what a context takes. MUSTER_FAKE_GPU_ID is in the IDs of the GPUs.
+// With MUSTER_FAKE_GPU_DRIVER=550 the driver cannot checkpoint processes
+// (checkpoint.inc); from 580 on it can restore them on another GPU.
+// MUSTER_FAKE_GPU_LOG is a file to which each kernel in PTX and each copy between
+// GPUs appends a line as it starts.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -239,8 +241,16 @@ MUSTER_EXPORT CUresult cuInit(unsigned flags) {
 		contexts[i].device = i;
 	return device_count ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
-MUSTER_EXPORT CUresult cuDriverGetVersion(int *v) { return *v = 12080, CUDA_SUCCESS; }
+MUSTER_EXPORT CUresult cuDriverGetVersion(int *v) { return *v = number("MUSTER_FAKE_GPU_DRIVER", 570) < 580 ? 12080 : 13000, CUDA_SUCCESS; }
 MUSTER_EXPORT CUresult cuDeviceGetCount(int *n) { return *n = device_count, CUDA_SUCCESS; }
+MUSTER_EXPORT CUresult cuDeviceGetUuid(unsigned char *uuid, CUdevice d) {
+	const char *id = getenv("MUSTER_FAKE_GPU_ID");
+	memset(uuid, 0, 16);
+	for (int i = 0; id && id[i] && i < 15; i++)
+		uuid[i] = (unsigned char)id[i];
+	uuid[15] = (unsigned char)d;
+	return CUDA_SUCCESS;
+}
 MUSTER_EXPORT CUresult cuDeviceGet(CUdevice *d, int i) { return i < 0 || i >= device_count ? CUDA_ERROR_INVALID_DEVICE : (*d = i, CUDA_SUCCESS); }
 MUSTER_EXPORT CUresult cuDeviceTotalMem_v2(size_t *n, CUdevice d) { return d < 0 || d >= device_count ? CUDA_ERROR_INVALID_DEVICE : (*n = device_bytes, CUDA_SUCCESS); }
 MUSTER_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) {
