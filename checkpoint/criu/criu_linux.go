@@ -68,9 +68,21 @@ func (p Program) Dump(ctx context.Context, root int, dir string, whole func() er
 	if err != nil {
 		return err
 	}
-	return p.act(ctx, rpc.CriuReqType_DUMP, dir, func(o *rpc.CriuOpts) {
+	taken := false
+	err = p.act(ctx, rpc.CriuReqType_DUMP, dir, func(o *rpc.CriuOpts) {
 		o.Pid, o.ShellJob, o.GhostLimit = pointer(int32(root)), pointer(!slices.Contains(tree, session)), pointer(uint32(ghostBytes))
-	}, "post-dump", func(int) error { return whole() })
+	}, "post-dump", func(int) error {
+		err := whole()
+		taken = err == nil
+		return err
+	})
+	for wait := 0; taken && err != nil && wait < 100; wait++ { // criu may have been killed after it had ended the processes, and before it said so
+		if !runs(root) {
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return err
 }
 
 // saved is what the files of a tree say beside those of criu: its processes, and whether another process leads its session.
@@ -113,7 +125,7 @@ func (p Program) Restore(ctx context.Context, dir string, there func(root int) e
 
 func pointer[T any](v T) *T { return &v }
 
-// act dumps or restores, and calls then at a step.
+// act dumps or restores, and calls then at a step. If that has no error, the rest is not interrupted.
 func (p Program) act(ctx context.Context, kind rpc.CriuReqType, dir string, set func(*rpc.CriuOpts), step string, then func(pid int) error) error {
 	folder, err := os.Open(dir)
 	if err != nil {
@@ -131,11 +143,11 @@ func (p Program) act(ctx context.Context, kind rpc.CriuReqType, dir string, set 
 	}
 	set(o)
 	var failed error // of then
-	_, err = p.call(ctx, &rpc.CriuReq{Type: &kind, Opts: o}, func(n *rpc.CriuNotify) error {
-		if n.GetScript() == step {
+	_, err = p.call(ctx, &rpc.CriuReq{Type: &kind, Opts: o}, func(n *rpc.CriuNotify) (last bool, err error) {
+		if last = n.GetScript() == step; last {
 			failed = then(int(n.GetPid()))
 		}
-		return failed
+		return last, failed
 	})
 	if failed != nil {
 		return failed
@@ -162,9 +174,9 @@ func firstError(path string) string {
 }
 
 // call runs criu for one request, and asks notify at each step of it. If the context ends, or notify has an error, criu finds
-// its socket closed, and takes back what it did. It runs in a process group of its own: an interrupt of the terminal would end it while
+// its socket closed, and takes back what it did; after the last step that may be taken back the context does not count. It runs in a process group of its own: an interrupt of the terminal would end it while
 // code of its is in other processes.
-func (p Program) call(ctx context.Context, req *rpc.CriuReq, notify func(*rpc.CriuNotify) error) (*rpc.CriuResp, error) {
+func (p Program) call(ctx context.Context, req *rpc.CriuReq, notify func(*rpc.CriuNotify) (last bool, err error)) (*rpc.CriuResp, error) {
 	pair, err := syscall.Socketpair(syscall.AF_LOCAL, syscall.SOCK_SEQPACKET|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -198,7 +210,7 @@ func (p Program) call(ctx context.Context, req *rpc.CriuReq, notify func(*rpc.Cr
 		c.Wait()
 		close(ended)
 	}()
-	answer := make([]byte, 64<<10)
+	answer, until := make([]byte, 64<<10), ctx
 	for {
 		text, err := req.MarshalVT()
 		if err != nil {
@@ -213,7 +225,7 @@ func (p Program) call(ctx context.Context, req *rpc.CriuReq, notify func(*rpc.Cr
 			err = resp.UnmarshalVT(answer[:n])
 		}
 		switch {
-		case ctx.Err() != nil:
+		case until.Err() != nil:
 			return nil, context.Cause(ctx)
 		case err != nil:
 			return nil, fmt.Errorf("criu ended early: %w", err)
@@ -222,8 +234,15 @@ func (p Program) call(ctx context.Context, req *rpc.CriuReq, notify func(*rpc.Cr
 		case resp.GetType() != rpc.CriuReqType_NOTIFY:
 			return nil, fmt.Errorf("criu failed with error %d: %s", resp.GetCrErrno(), cmp.Or(resp.GetCrErrmsg(), strings.TrimSpace(said.String())))
 		}
-		if err := notify(resp.GetNotify()); err != nil {
+		last, err := notify(resp.GetNotify())
+		if err != nil {
 			return nil, err
+		}
+		if last {
+			if !stop() {
+				return nil, context.Cause(ctx)
+			}
+			until = context.WithoutCancel(ctx)
 		}
 		req = &rpc.CriuReq{Type: rpc.CriuReqType_NOTIFY.Enum(), NotifySuccess: pointer(true)}
 	}

@@ -42,6 +42,12 @@ func Tree(root int) ([]int, error) {
 	return tree, nil
 }
 
+// runs says whether a process is there, and has not ended.
+func runs(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !slices.Contains([]string{"Z", "X"}, fieldsOf(text)[0])
+}
+
 // areFree is ErrRuns if one of the processes runs. It waits until those that have ended are gone.
 func areFree(ctx context.Context, pids []int) error {
 	for _, pid := range pids {
