@@ -54,6 +54,15 @@ func (r *report) judge(name, what string, value float64, unit, criterion string,
 	r.Rows = append(r.Rows, row{name, what, value, unit, criterion, verdict})
 }
 
+func (r *report) value(name, what string) float64 {
+	for _, w := range r.Rows {
+		if w.Name == name && w.What == what {
+			return w.Value
+		}
+	}
+	return math.NaN()
+}
+
 // write prints the table, and writes the report to a folder, if one is given.
 func (r *report) write(dir string) {
 	for _, w := range r.Rows {
@@ -92,14 +101,21 @@ func TestCheck(t *testing.T) {
 		n = gputest.NewNode(t, 256)
 	}
 	r := &report{t: t, Date: time.Now().UTC().Format(time.DateOnly)}
+	defer func() { r.write(dir) }() // also what was measured before something failed
 	ofDriver(r, n)
 	samePrograms(r, n, steps)
 	pauses(r, n, share)
 	overhead(r, n, launches)
-	r.write(dir)
+	if has := r.value("A0", "its functions for checkpoints, of 6"); has == 6 {
+		of, none := driverPauses(r, n, share)
+		hybridPauses(r, n, share, of, none)
+		movedProgram(r, n, steps)
+	} else {
+		t.Logf("A1, A3 by both and A5 are not run: the driver has %.0f of its 6 functions for checkpoints", has)
+	}
 	for _, w := range r.Rows {
-		if w.Name == "A3" && w.Verdict != "met" {
-			t.Error("a program that was paused computes something else")
+		if w.Criterion == "1" && w.Verdict != "met" {
+			t.Errorf("%s: %s: missed", w.Name, w.What)
 		}
 	}
 }
@@ -145,11 +161,8 @@ func samePrograms(r *report, n *gputest.Node, steps int) {
 		pause(r.t, n, p)
 		resume(r.t, n, p)
 	}
-	same := 0.0
-	if p.Until("sum ") == want {
-		same = 1
-	}
-	r.judge("A3", "a program paused twice ends with the same bits", same, "", "1", same == 1)
+	same := p.Until("sum ") == want
+	r.judge("A3", "a program paused twice ends with the same bits", truth(same), "", "1", same)
 }
 
 // pauses is A2: the time of a pause by what is active, beside copies to pinned memory.
