@@ -42,13 +42,13 @@ func (e *BusyError) Error() string {
 // errBroken is a lease that another one took away.
 var errBroken = errors.New("the save gave no sign of life for too long, and regions were collected meanwhile: save again")
 
-// claim is what a lease says about its owner, for people to read.
-type claim struct {
+// owner is what a lease says about its owner, for people to read.
+type owner struct {
 	Host string `json:"host"`
 	PID  int    `json:"pid"`
 }
 
-func (c claim) String() string { return fmt.Sprintf("process %d on %s", c.PID, c.Host) }
+func (o owner) String() string { return fmt.Sprintf("process %d on %s", o.PID, o.Host) }
 
 type lease struct {
 	store  Store
@@ -65,7 +65,7 @@ func take(ctx context.Context, store Store, kind string) (*lease, error) {
 		return nil, err
 	}
 	host, _ := os.Hostname()
-	text, err := json.Marshal(claim{host, os.Getpid()})
+	text, err := json.Marshal(owner{host, os.Getpid()})
 	if err == nil {
 		err = store.Put(ctx, l.object, text)
 	}
@@ -81,6 +81,9 @@ func take(ctx context.Context, store Store, kind string) (*lease, error) {
 			case <-work.Done():
 				return
 			case <-time.After(leaseRenew):
+				if errors.Is(l.held(work), errBroken) {
+					return
+				}
 				_ = l.renew(work) // the next one may succeed; who finds it too old breaks it
 			}
 		}
@@ -139,11 +142,11 @@ func holder(ctx context.Context, store Store, kind string) (string, error) {
 			if isAlive {
 				continue // its claim is not written yet, and it will look for others then
 			}
-			owner := claim{}
+			has := owner{}
 			if text, err := store.Get(ctx, object); err == nil {
-				_ = json.Unmarshal(text, &owner)
+				_ = json.Unmarshal(text, &has)
 			}
-			return owner.String(), nil
+			return has.String(), nil
 		}
 		if err := errors.Join(store.Delete(ctx, object), store.Delete(ctx, object+alive)); err != nil {
 			return "", err
@@ -152,13 +155,28 @@ func holder(ctx context.Context, store Store, kind string) (string, error) {
 	return "", nil
 }
 
+// Claim is a name that its owner alone has, in a store.
+type Claim struct{ lease *lease }
+
+// Release gives the name back. If the owner dies before, that counts for 2 minutes.
+func (c *Claim) Release() { c.lease.end() }
+
+// Held is an error if another one may have the name by now, as the store took no sign of life for too long.
+func (c *Claim) Held(ctx context.Context) error {
+	err := c.lease.held(ctx)
+	if errors.Is(err, errBroken) {
+		err = fmt.Errorf("the store took no sign of life for %v, and the name may be another one's", leaseFor)
+	}
+	return err
+}
+
 // Claim gives the caller a name that no other one has at the same time, in this store, and waits until it can. waiting is called once, with who has it, if it
-// has to. The caller gives the name back by release; if it dies, that counts for 2 minutes.
-func (im *Images) Claim(ctx context.Context, name string, waiting func(owner string)) (release func(), err error) {
+// has to.
+func (im *Images) Claim(ctx context.Context, name string, waiting func(owner string)) (*Claim, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
-	kind, told := "name-"+name+"--", false
+	kind, told := "name/"+name+"/", false
 	for {
 		owner, err := holder(ctx, im.Store, kind)
 		var l *lease
@@ -167,7 +185,7 @@ func (im *Images) Claim(ctx context.Context, name string, waiting func(owner str
 			if l, err = take(ctx, im.Store, kind); err == nil {
 				var n int
 				if n, err = living(ctx, im.Store, kind); err == nil && n == 1 {
-					return l.end, nil
+					return &Claim{l}, nil
 				}
 				l.end()
 			}

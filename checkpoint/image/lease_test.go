@@ -3,6 +3,8 @@ package image
 import (
 	"bytes"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -224,4 +226,58 @@ func FuzzManifest(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// The names a and a--b are two: one waits for no other.
+func TestClaimsOfTwoNames(t *testing.T) {
+	im := &Images{Store: Dir(t.TempDir())}
+	for _, name := range []string{"a--b", "a", "a.alive", "a_"} {
+		c, err := im.Claim(ctx, name, func(owner string) { t.Fatalf("%s waits for %s", name, owner) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Release()
+	}
+}
+
+// Of many that claim a name at once, one has it at a time, and each gets it.
+func TestClaimsOfOneName(t *testing.T) {
+	im := &Images{Store: Dir(t.TempDir())}
+	var have atomic.Int32
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			c, err := im.Claim(ctx, "a", func(string) {})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if n := have.Add(1); n != 1 {
+				t.Errorf("%d have the name", n)
+			}
+			if err := c.Held(ctx); err != nil {
+				t.Error(err)
+			}
+			have.Add(-1)
+			c.Release()
+		})
+	}
+	all.Wait()
+}
+
+// Who lost the name, as the store could not be reached for long, finds that out.
+func TestLostClaim(t *testing.T) {
+	dir := Dir(t.TempDir())
+	c, err := (&Images{Store: dir}).Claim(ctx, "a", func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Release()
+	dir.Put(ctx, c.lease.object+alive, []byte("2001-01-01T00:00:00Z"))
+	if owner, err := holder(ctx, dir, "name/a/"); owner != "" || err != nil {
+		t.Fatal(owner, err)
+	}
+	if err := c.Held(ctx); err == nil {
+		t.Error("it has the name still")
+	}
 }

@@ -18,6 +18,7 @@ type output struct {
 
 	mu    sync.Mutex
 	held  chan struct{} // closed when copying may go on
+	last  bool          // then with what is in the pipe alone
 	ended chan struct{}
 }
 
@@ -51,8 +52,11 @@ func (o *output) copy(to io.Writer) {
 			to.Write(buffer[:n])
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			<-o.released()
-			continue
+			if last := o.wait(); !last {
+				continue
+			}
+			o.rest(to)
+			return
 		}
 		if err != nil {
 			return
@@ -60,14 +64,41 @@ func (o *output) copy(to io.Writer) {
 	}
 }
 
+// stop stops the copying until the result is closed.
+func (o *output) stop(last bool) chan struct{} {
+	held := make(chan struct{})
+	o.mu.Lock()
+	o.held, o.last = held, last
+	o.mu.Unlock()
+	o.read.SetReadDeadline(time.Unix(1, 0))
+	return held
+}
+
+func (o *output) wait() (last bool) {
+	o.mu.Lock()
+	held, last := o.held, o.last
+	o.mu.Unlock()
+	<-held
+	return last
+}
+
+// rest copies what is in the pipe.
+func (o *output) rest(to io.Writer) {
+	o.read.SetReadDeadline(time.Time{})
+	raw, err := o.read.SyscallConn()
+	if err != nil {
+		return
+	}
+	n := 0
+	if raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ) }) == nil && err == nil {
+		io.CopyN(to, o.read, int64(n))
+	}
+}
+
 // hold stops the copying, so that what the processes print stays in the pipe, and goes with them. release lets it go on, or ends it where they have
 // gone.
 func (o *output) hold() (release func(gone bool)) {
-	held := make(chan struct{})
-	o.mu.Lock()
-	o.held = held
-	o.mu.Unlock()
-	o.read.SetReadDeadline(time.Unix(1, 0))
+	held := o.stop(false)
 	return func(gone bool) {
 		if gone {
 			o.read.Close()
@@ -77,15 +108,10 @@ func (o *output) hold() (release func(gone bool)) {
 	}
 }
 
-func (o *output) released() <-chan struct{} {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.held
-}
-
-// close waits until all writers have ended and what they printed is copied.
+// close copies what the processes have printed, and waits for no process that was left behind and may print more.
 func (o *output) close() {
 	o.write.Close()
+	close(o.stop(true))
 	<-o.ended
 	o.read.Close()
 	os.Remove(o.path)

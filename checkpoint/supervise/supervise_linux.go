@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/muster-sched/muster/checkpoint/image"
 	"github.com/muster-sched/muster/checkpoint/offload"
 )
 
@@ -31,11 +32,11 @@ func (j *Job) Run(ctx context.Context, signals <-chan os.Signal) (code int, err 
 	if err := w.CRIU.Check(ctx); err != nil {
 		return 1, err
 	}
-	release, err := j.claim(ctx, signals)
-	if release == nil {
-		return Moved, err
+	name, ended, err := j.claim(ctx, signals)
+	if name == nil {
+		return ended, err
 	}
-	defer release()
+	defer name.Release()
 	// Processes that come back are no children of this one. With this they are, as soon as what brought them back has ended.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 1, fmt.Errorf("PR_SET_CHILD_SUBREAPER: %w", err)
@@ -58,32 +59,33 @@ func (j *Job) Run(ctx context.Context, signals <-chan os.Signal) (code int, err 
 		pipes[1].close()
 		return 1, err
 	}
-	return j.watch(ctx, root, pipes, signals)
+	return j.watch(ctx, name, root, pipes, signals)
 }
 
-// claim waits until no other job of the name runs. Without release, a signal came first.
-func (j *Job) claim(ctx context.Context, signals <-chan os.Signal) (release func(), err error) {
+// claim waits until no other job of the name runs. If a signal ends it first, there is no claim, and the exit code is of that.
+func (j *Job) claim(ctx context.Context, signals <-chan os.Signal) (name *image.Claim, code int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		release, err = j.Whole.Images.Claim(ctx, j.Name, func(owner string) { j.Say(fmt.Sprintf("job %s runs (%s): waiting until it has ended", j.Name, owner)) })
+		name, err = j.Whole.Images.Claim(ctx, j.Name, func(owner string) { j.Say(fmt.Sprintf("job %s runs (%s): waiting until it has ended", j.Name, owner)) })
 	}()
 	for {
 		select {
 		case <-done:
-			return release, err
+			return name, 1, err
 		case s := <-signals:
 			if s != syscall.SIGTERM && s != syscall.SIGINT {
 				continue
 			}
 			cancel()
 			<-done
-			if release != nil {
-				release()
+			if name != nil {
+				name.Release()
 			}
-			return nil, fmt.Errorf("job %s was not started: it ends by %v", j.Name, s)
+			j.Say(fmt.Sprintf("job %s was not started: it ends by %v", j.Name, s))
+			return nil, 128 + int(s.(syscall.Signal)), nil
 		}
 	}
 }
@@ -124,7 +126,7 @@ func (j *Job) start(ctx context.Context, pipes [2]*output) (root *os.Process, er
 }
 
 // watch waits for the end of the job, and passes signals on.
-func (j *Job) watch(ctx context.Context, root *os.Process, pipes [2]*output, signals <-chan os.Signal) (int, error) {
+func (j *Job) watch(ctx context.Context, name *image.Claim, root *os.Process, pipes [2]*output, signals <-chan os.Signal) (int, error) {
 	ended := make(chan int, 1)
 	go func() {
 		state, err := root.Wait()
@@ -139,17 +141,18 @@ func (j *Job) watch(ctx context.Context, root *os.Process, pipes [2]*output, sig
 	}()
 	orphans := time.NewTicker(time.Second)
 	defer orphans.Stop()
+	defer pipes[1].close()
+	defer pipes[0].close()
+	asked := false // to end
 	for {
 		select {
 		case code := <-ended:
-			pipes[0].close()
-			pipes[1].close()
 			return code, nil
 		case <-orphans.C:
 			bury(root.Pid)
 		case s := <-signals:
-			if s == syscall.SIGTERM {
-				saved, err := j.move(ctx, root.Pid, pipes)
+			if s == syscall.SIGTERM && !asked {
+				saved, err := j.move(ctx, name, root.Pid, pipes)
 				if err == nil {
 					j.Say(fmt.Sprintf("job %s is image %s: the same command, here or elsewhere, goes on from it", j.Name, saved))
 					<-ended
@@ -157,6 +160,7 @@ func (j *Job) watch(ctx context.Context, root *os.Process, pipes [2]*output, sig
 					return Moved, nil
 				}
 				j.Say(fmt.Sprintf("job %s cannot move to an image, and is asked to end: %v", j.Name, err))
+				asked = true
 			}
 			if err := root.Signal(s); err != nil {
 				j.Say(fmt.Sprintf("signal %v of job %s is not passed on: %v", s, j.Name, err))
@@ -166,9 +170,12 @@ func (j *Job) watch(ctx context.Context, root *os.Process, pipes [2]*output, sig
 }
 
 // move moves the processes to an image.
-func (j *Job) move(ctx context.Context, root int, pipes [2]*output) (image string, err error) {
+func (j *Job) move(ctx context.Context, name *image.Claim, root int, pipes [2]*output) (id string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, j.Within)
 	defer cancel()
+	if err := name.Held(ctx); err != nil {
+		return "", err
+	}
 	var release []func(gone bool)
 	w, step := *j.Whole, j.Whole.Step
 	w.Step = func(name string, bytes int64) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -139,6 +140,9 @@ func TestJobLeavesAndComesBack(t *testing.T) {
 		if got := code(); got != supervise.Moved {
 			t.Fatalf("exit code %d; it said %s", got, s.said)
 		}
+		if left, _ := filepath.Glob(s.n.Dir + "/*.*[^k]"); len(left) > 0 { // but for locks
+			t.Fatal(left)
+		}
 		s.said = &text{}
 		signals, code = s.run(command...)
 		s.said.until(t, "job train goes on from image")
@@ -176,5 +180,44 @@ func TestJobThatStays(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(s.n.Dir + "/train.*"); len(left) > 0 {
 		t.Error(left)
+	}
+}
+
+// A job has ended when its first process has: what that left behind, and has its output open still, does not keep it, and all that was printed is there.
+func TestJobLeavesAProcessBehind(t *testing.T) {
+	s := newSite(t)
+	_, code := s.run("sh", "-c", `sleep 1000 & echo left $!; seq 100000; exit 4`)
+	got := code()
+	left, rest, _ := strings.Cut(strings.TrimPrefix(s.out.String(), "left "), "\n")
+	pid, err := strconv.Atoi(left)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !gpu.Alive(pid) {
+		t.Error("the process that was left behind has ended")
+	}
+	syscall.Kill(pid, syscall.SIGKILL)
+	if got != 4 || strings.Count(rest, "\n") != 100000 || !strings.HasSuffix(rest, "\n100000\n") {
+		t.Errorf("exit code %d, %d bytes", got, len(rest))
+	}
+}
+
+// A job that waits for another one of its name ends at SIGTERM, as one that runs does. One that was asked to end is not moved later.
+func TestSignalsOfJobs(t *testing.T) {
+	s := newSite(t)
+	signals, code := s.run("sh", "-c", `trap 'n=$((n+1)); echo asked $n' TERM; echo on; while [ "$n" != 2 ]; do sleep 0.01; done`)
+	s.out.until(t, "on\n")
+	second, ended := s.run("echo", "second")
+	s.said.until(t, "waiting until it has ended")
+	second <- syscall.SIGTERM
+	if got := ended(); got != 128+int(syscall.SIGTERM) {
+		t.Errorf("exit code %d", got)
+	}
+	for _, n := range []string{"1", "2"} {
+		signals <- syscall.SIGTERM
+		s.out.until(t, "asked "+n)
+	}
+	if got := code(); got != 0 || strings.Count(s.said.String(), "cannot move") != 1 {
+		t.Errorf("exit code %d; it said %s", got, s.said)
 	}
 }
