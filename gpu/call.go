@@ -3,6 +3,7 @@ package gpu
 import (
 	"bufio"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -178,7 +179,43 @@ func (c *Calls) hadGPUs(pid int) string { return filepath.Join(c.Dir, strconv.It
 
 // HadGPUs lets the next restore of a process bring what it has on GPUs to those of this machine, one by one in the driver's order.
 func (c *Calls) HadGPUs(pid int, ids []string) error {
-	return os.WriteFile(c.hadGPUs(pid), []byte(strings.Join(ids, " ")), 0o600)
+	path := c.hadGPUs(pid)
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|noFollow, 0o600) // the folder is the user's to write
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(strings.Join(ids, " "))
+	return errors.Join(err, f.Close())
+}
+
+// had are the GPUs that HadGPUs named; os.ErrNotExist if it did not.
+func (c *Calls) had(pid int) ([]string, error) {
+	f, err := os.OpenFile(c.hadGPUs(pid), os.O_RDONLY|noFollow, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s: expected a file; found %s", f.Name(), info.Mode().Type())
+	}
+	var text []byte
+	if err == nil {
+		text, err = io.ReadAll(io.LimitReader(f, 64<<10))
+	}
+	if err != nil {
+		return nil, err
+	}
+	ids := strings.Fields(string(text))
+	for _, id := range ids {
+		if _, err := hex.DecodeString(id); err != nil || len(id) != 32 {
+			return nil, fmt.Errorf("%s: expected IDs of GPUs; found something else", f.Name())
+		}
+	}
+	return ids, nil
 }
 
 // Fits is ErrOtherGPUs if a process that had the GPUs cannot come back on those of this machine.
@@ -224,9 +261,9 @@ func (c *Calls) Begin(ctx context.Context, op string, pid int, limit time.Durati
 	}
 	pairs := ""
 	if op == "restore" {
-		had, err := os.ReadFile(c.hadGPUs(pid))
+		had, err := c.had(pid)
 		if err == nil {
-			pairs, err = r.pairs(strings.Fields(string(had)))
+			pairs, err = r.pairs(had)
 		}
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err

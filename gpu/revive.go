@@ -68,8 +68,13 @@ func (p *Page) Adopt() error {
 	if err == nil {
 		err = p.file.Chown(user, group)
 	}
-	if err == nil {
-		err = os.Lchown(p.DataPath(), user, group)
+	for _, suffix := range []string{".data", ".gpus"} {
+		if err == nil {
+			err = os.Lchown(filepath.Join(p.dir, strconv.Itoa(p.PID)+suffix), user, group)
+		}
+		if suffix == ".gpus" && errors.Is(err, os.ErrNotExist) {
+			err = nil
+		}
 	}
 	return err
 }
