@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync/atomic"
 )
 
@@ -18,6 +19,57 @@ func (p *Page) IsHere() bool { return p.here == p.PID }
 
 // Here is the process's ID in the PID namespace of the caller.
 func (p *Page) Here() int { return p.here }
+
+// Folder describes a folder of pages for MakeFolder: whose it is, its mode, and where.
+func Folder(dir string) (string, error) {
+	path, err := filepath.EvalSymlinks(dir)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return "", err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	user, group, err := ownerOf(f)
+	if err != nil {
+		return "", err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d %d %o %s", user, group, info.Mode()&(os.ModePerm|os.ModeSticky), path), nil
+}
+
+// MakeFolder makes the folder that was described, unless it is there, and returns its path.
+func MakeFolder(described string) (path string, err error) {
+	var user, group int
+	var mode os.FileMode
+	parts := strings.SplitN(described, " ", 4)
+	if n, _ := fmt.Sscanf(described, "%d %d %o ", &user, &group, &mode); n != 3 || len(parts) != 4 || !filepath.IsAbs(parts[3]) {
+		return "", fmt.Errorf("expected an owner, a mode and the path of a folder; found %q", described)
+	}
+	path = parts[3]
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return "", err
+	}
+	if err := os.Mkdir(path, 0o700); errors.Is(err, os.ErrExist) {
+		return path, nil
+	} else if err != nil {
+		return "", err
+	}
+	if user != os.Geteuid() {
+		err = os.Lchown(path, user, group)
+	}
+	if err == nil {
+		err = os.Chmod(path, mode)
+	}
+	return path, err
+}
 
 // Revive makes the page of a paused process that ended, and will be brought back: the process maps the file, and goes on
 // from what it says. Until Adopt or Discard, and Close, no other command removes or changes it.

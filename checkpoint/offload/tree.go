@@ -154,10 +154,7 @@ func (w *Whole) dump(ctx context.Context, root int, name string, pids []int) (sa
 		page := h.page.Content()
 		files = append(files, image.HostFile{Name: strconv.Itoa(pid) + pageSuffix, File: bytes.NewReader(page), Size: int64(len(page))})
 	}
-	folder, err := filepath.EvalSymlinks(w.Dir)
-	if err == nil {
-		folder, err = filepath.Abs(folder)
-	}
+	folder, err := gpu.Folder(w.Dir)
 	if err != nil {
 		return saved, err
 	}
@@ -253,10 +250,10 @@ func (w *Whole) bringBack(ctx context.Context, m *image.Manifest) (root int, err
 	if err != nil {
 		return 0, err
 	}
-	w.Dir, w.Calls.Dir = string(folder), string(folder)
-	if err := os.MkdirAll(w.Dir, 0o700); err != nil {
+	if w.Dir, err = gpu.MakeFolder(string(folder)); err != nil {
 		return 0, err
 	}
+	w.Calls.Dir = w.Dir
 	text, err := os.ReadFile(filepath.Join(scratch, gpusFile))
 	if err != nil {
 		return 0, err
