@@ -120,9 +120,7 @@ func (w *Whole) Checkpoint(ctx context.Context, root int, name string, o checkpo
 		return saved, err
 	}
 	if saved, err = w.dump(ctx, root, name, pids); err == nil {
-		for _, pid := range pids {
-			gpu.OpenPage(w.Dir, pid) // which removes the files of a process that has ended
-		}
+		w.forget(pids)
 		return saved, nil
 	}
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), wayBack)
@@ -226,9 +224,41 @@ func (w *Whole) Restore(ctx context.Context, e image.Entry, timeout time.Duratio
 		return root, pids, fmt.Errorf("the processes are back and stay paused: muster resume continues them, and image %s is of no use now: %w", e.ID, err)
 	}
 	if err := w.Images.Delete(ctx, e); err != nil {
-		return root, pids, fmt.Errorf("the processes go on, and their image cannot be deleted: %w", err)
+		return root, pids, fmt.Errorf("%w: %w", ErrImageStays, err)
 	}
 	return root, pids, nil
+}
+
+// ErrImageStays is an image that could not be deleted after its processes went on.
+var ErrImageStays = errors.New("the processes go on, and their image cannot be deleted")
+
+// End ends the processes that Restore brought back and left paused. Their image brings them back again.
+func (w *Whole) End(root int, pids []int) error {
+	tree, err := criu.Tree(root)
+	if err != nil {
+		return err
+	}
+	for _, pid := range tree {
+		if p, err := os.FindProcess(pid); err == nil {
+			p.Kill()
+		}
+	}
+	for deadline := time.Now().Add(10 * time.Second); slices.ContainsFunc(tree, gpu.Alive); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("process %d and those that descend from it do not end", root)
+		}
+	}
+	w.forget(pids)
+	return nil
+}
+
+// forget removes the files of processes that have ended.
+func (w *Whole) forget(pids []int) {
+	for _, pid := range pids {
+		if p, err := gpu.OpenPage(w.Dir, pid); err == nil {
+			p.Close()
+		}
+	}
 }
 
 // bringBack restores the processes of an image, paused.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/muster-sched/muster/checkpoint"
+	"github.com/muster-sched/muster/checkpoint/image"
 	"github.com/muster-sched/muster/checkpoint/offload"
 )
 
@@ -21,6 +22,8 @@ type Job struct {
 	Restore     time.Duration // the time for the memory to be restored to the GPU
 	Out, Err    io.Writer     // what the command prints
 	Say         func(string)  // what happens, a line each
+
+	stale *image.Entry // from which the job went on, and which is still to be deleted
 }
 
 // Moved is the exit code of a job that is in an image: that of a process that SIGTERM ended.

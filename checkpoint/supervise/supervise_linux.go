@@ -96,8 +96,21 @@ func (j *Job) start(ctx context.Context, pipes [2]*output) (root *os.Process, er
 	e, err := w.Images.Find(ctx, j.Name)
 	if err == nil {
 		began := time.Now()
-		pid, _, err := w.Restore(ctx, e, j.Restore)
-		if err != nil {
+		pid, pids, err := w.Restore(ctx, e, j.Restore)
+		switch {
+		case errors.Is(err, offload.ErrImageStays):
+			j.Say(fmt.Sprintf("job %s: %v", j.Name, err))
+			j.stale = &e
+		case err != nil && pid != 0: // they stay paused; the image is what goes on later
+			if undo := w.End(pid, pids); undo != nil {
+				return nil, errors.Join(err, undo)
+			}
+			if ended, err := os.FindProcess(pid); err == nil {
+				ended.Wait() // until all of its threads have ended
+			}
+			bury(pid)
+			return nil, fmt.Errorf("image %s does not go on here, and stays: %w", e.ID, errors.Unwrap(err))
+		case err != nil:
 			return nil, err
 		}
 		j.Say(fmt.Sprintf("job %s goes on from image %s, after %v", j.Name, e.ID, time.Since(began).Round(time.Millisecond)))
@@ -175,6 +188,12 @@ func (j *Job) move(ctx context.Context, name *image.Claim, root int, pipes [2]*o
 	defer cancel()
 	if err := name.Held(ctx); err != nil {
 		return "", err
+	}
+	if j.stale != nil {
+		if err := j.Whole.Images.Delete(ctx, *j.stale); err != nil {
+			return "", err
+		}
+		j.stale = nil
 	}
 	var release []func(gone bool)
 	w, step := *j.Whole, j.Whole.Step

@@ -2,6 +2,8 @@ package supervise_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -219,5 +221,70 @@ func TestSignalsOfJobs(t *testing.T) {
 	}
 	if got := code(); got != 0 || strings.Count(s.said.String(), "cannot move") != 1 {
 		t.Errorf("exit code %d; it said %s", got, s.said)
+	}
+}
+
+// keeps is a store that deletes no image.
+type keeps struct{ image.Store }
+
+func (k keeps) Delete(ctx context.Context, object string) error {
+	if strings.HasPrefix(object, "images/") {
+		return errors.New("not now")
+	}
+	return k.Store.Delete(ctx, object)
+}
+
+// A job that does not go on, as the GPU is full, leaves no process, and goes on later. One whose image cannot be deleted goes on, and moves again when it can.
+func TestJobGoesOnLater(t *testing.T) {
+	s := newSite(t)
+	trainer, _ := s.n.Trainer()
+	in := filepath.Join(t.TempDir(), "in")
+	if err := unix.Mkfifo(in, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	commands, err := os.OpenFile(in, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer commands.Close()
+	command := []string{"sh", "-c", "exec " + trainer + " <>" + in}
+	signals, code := s.run(command...)
+	fmt.Fprintf(commands, "alloc %d\n", 16<<20)
+	s.out.until(t, "alloc 0")
+	pid := 0
+	fmt.Sscanf(s.out.String(), "ready %d", &pid)
+	leave := func() {
+		t.Helper()
+		signals <- syscall.SIGTERM
+		if got := code(); got != supervise.Moved {
+			t.Fatalf("exit code %d; it said %s", got, s.said)
+		}
+		s.said = &text{}
+	}
+	leave()
+
+	hog := s.n.Start(t)
+	hog.Do("alloc %d", 60<<20)
+	if _, code := s.run(command...); code() != 1 || gpu.Alive(pid) || pid == 0 {
+		t.Fatalf("process %d runs: %v; it said %s", pid, gpu.Alive(pid), s.said)
+	}
+	if left, _ := filepath.Glob(filepath.Join(s.n.Dir, fmt.Sprint(pid, ".[pdg]*"))); len(left) > 0 {
+		t.Error(left)
+	}
+	hog.Kill()
+
+	good := s.images.Store
+	s.images.Store = keeps{good}
+	signals, code = s.run(command...)
+	s.said.until(t, "job train goes on from image")
+	s.images.Store = good
+	leave()
+	signals, code = s.run(command...)
+	s.said.until(t, "job train goes on from image")
+	fmt.Fprintf(commands, "alloc 4096\n")
+	s.out.until(t, "alloc 1")
+	signals <- syscall.SIGUSR1
+	if got := code(); got != 128+int(syscall.SIGUSR1) {
+		t.Errorf("exit code %d", got)
 	}
 }
