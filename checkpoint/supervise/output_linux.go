@@ -49,7 +49,10 @@ func (o *output) copy(to io.Writer) {
 	for {
 		n, err := o.read.Read(buffer)
 		if n > 0 {
-			to.Write(buffer[:n])
+			if _, err := to.Write(buffer[:n]); errors.Is(err, unix.EPIPE) {
+				o.read.Close() // and the processes are told so, too, by SIGPIPE
+				return
+			}
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			if last := o.wait(); !last {

@@ -70,6 +70,9 @@ that their IDs are free where they go on. docs/images.md says what it takes.`,
 			signals := make(chan os.Signal, 16)
 			signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 			defer signal.Stop(signals)
+			broken := make(chan os.Signal, 1)
+			signal.Notify(broken, syscall.SIGPIPE) // the command gets it from its own pipe
+			defer signal.Stop(broken)
 			j := &supervise.Job{
 				Name: name, Command: args, Environment: withLibrary(), Whole: whole(dir, scratch, images, &meter{}),
 				Pause:  checkpoint.Options{Timeout: time.Duration(timeout), Retries: retries, Backoff: time.Second},

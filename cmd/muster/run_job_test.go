@@ -120,3 +120,43 @@ func TestRunInContainers(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 }
+
+// Who reads the output of a job has ended: so does the job, as without muster run, and its name is free.
+func TestRunWithoutReader(t *testing.T) {
+	if err := (criu.Program{}).Check(t.Context()); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	muster := filepath.Join(dir, "muster")
+	if err := os.Symlink(os.Args[0], muster); err != nil {
+		t.Fatal(err)
+	}
+	run := func(command string) *exec.Cmd {
+		c := exec.Command(muster, "run", "--name", "train", "--store", filepath.Join(dir, "images"), "--gpu-dir", filepath.Join(dir, "gpu"), "--", "sh", "-c", command)
+		t.Cleanup(func() {
+			if c.Process != nil {
+				c.Process.Kill()
+			}
+		})
+		return c
+	}
+	first := run("while :; do echo line; done")
+	out, err := first.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	out.Close()
+	if first.Wait(); first.ProcessState.ExitCode() != 128+int(syscall.SIGPIPE) {
+		t.Error(first.ProcessState)
+	}
+	text, err := run("echo second").CombinedOutput()
+	if err != nil || string(text) != "second\n" {
+		t.Errorf("%s, %v", text, err)
+	}
+}
