@@ -48,9 +48,14 @@ func runs(pid int) bool {
 	return err == nil && !slices.Contains([]string{"Z", "X"}, fieldsOf(text)[0])
 }
 
-// areFree is ErrRuns if one of the processes runs. It waits until those that have ended are gone.
+// areFree is ErrRuns if one of the processes runs. It waits until those that have ended are gone, for a minute at most.
 func areFree(ctx context.Context, pids []int) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
 	for _, pid := range pids {
+		if pid <= 1 {
+			return fmt.Errorf("process %d: expected the ID of a process that can be saved", pid)
+		}
 		for {
 			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 			if err != nil {
