@@ -37,7 +37,7 @@ const (
 
 // The settings that the paper tried, W in milliseconds and beta (§V-D, Fig. 10), and some between.
 var (
-	monitorWindows = []int{10, 30, 100, 300, 1500}
+	monitorWindows = []int{2, 5, 10, 30, 100, 300, 1500}
 	monitorBetas   = []float64{1.1, 1.5, 2, 3}
 )
 
@@ -181,7 +181,7 @@ func runTesseraMonitor(ctx context.Context, o Options) (Result, error) {
 			"(arXiv:2604.10180), §V-D and Fig. 10.",
 		Notes: []string{
 			fmt.Sprintf("Our monitor: W %d ms, beta %g; back to latency after %d ms of calm windows with at most one request; %d switches at once and one more every %d ms; a switch stalls for %d ms. Without\n"+
-				"hysteresis: neither, for W of 10, 30, 100, 300, 1500 ms and beta of 1.1, 1.5, 2, 3. The parameters were chosen on the first 180 s of the trace and on bursts of other seeds.", d.Window/1e6, d.Beta, d.Calm/1e6, d.Burst, d.Every/1e6, d.Stall/1e6),
+				"hysteresis: neither, for W of 2, 5, 10, 30, 100, 300, 1500 ms and beta of 1.1, 1.5, 2, 3. The parameters were chosen on the first 180 s of the trace and on bursts of other seeds.", d.Window/1e6, d.Beta, d.Calm/1e6, d.Burst, d.Every/1e6, d.Stall/1e6),
 			"Inputs: rooflines of Table I for one prompt and one sequence, the time of a stall (the paper's 30 ms), and the load: every fifth request of the trace, at its own time; of the bursts, 0.6 a second for 20 s and 4 a second\n" +
 				"for 5 s on average, sizes exponential. There is no continuous batching, which the paper's engine has. The plan for latency serves one request at a time, that for throughput up to eight.",
 			"As far as \"aggressive\" and \"conservative\" go we compare the worst of the paper's two settings of each with the best of its sweeps, all without hysteresis: W of 30 ms or beta of 1.1; W of 1.5 s or beta of 3.",
