@@ -19,7 +19,7 @@ type Job struct {
 	Whole       *offload.Whole
 	Pause       checkpoint.Options
 	Within      time.Duration // the time for the image after SIGTERM
-	Restore     time.Duration // the time for the memory to be restored to the GPU
+	Restore     time.Duration // the time for the way back
 	Out, Err    io.Writer     // what the command prints
 	Say         func(string)  // what happens, a line each
 

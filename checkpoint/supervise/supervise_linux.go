@@ -25,6 +25,9 @@ import (
 // again, as neither this process nor what it starts has them.
 const firstID = 1000
 
+// errStart is a command that cannot be run.
+var errStart = errors.New("the command does not start")
+
 // Run runs the job until it ends, and returns its exit code. If the store has its image, it goes on from that; else the command is started. At
 // SIGTERM the processes move to the image, and the code is Moved; if that fails they get the signal, as they get all others. One job of the name runs at a time.
 func (j *Job) Run(ctx context.Context, signals <-chan os.Signal) (code int, err error) {
@@ -57,7 +60,13 @@ func (j *Job) Run(ctx context.Context, signals <-chan os.Signal) (code int, err 
 	if err != nil {
 		pipes[0].close()
 		pipes[1].close()
-		return 1, err
+		switch {
+		case !errors.Is(err, errStart):
+			return 1, err
+		case errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist):
+			return 127, err // as shells have it
+		}
+		return 126, err
 	}
 	return j.watch(ctx, name, root, pipes, signals)
 }
@@ -96,7 +105,9 @@ func (j *Job) start(ctx context.Context, pipes [2]*output) (root *os.Process, er
 	e, err := w.Images.Find(ctx, j.Name)
 	if err == nil {
 		began := time.Now()
-		pid, pids, err := w.Restore(ctx, e, j.Restore)
+		limited, cancel := context.WithTimeout(ctx, j.Restore)
+		defer cancel()
+		pid, pids, err := w.Restore(limited, e, j.Restore)
 		switch {
 		case errors.Is(err, offload.ErrImageStays):
 			j.Say(fmt.Sprintf("job %s: %v", j.Name, err))
@@ -133,7 +144,7 @@ func (j *Job) start(ctx context.Context, pipes [2]*output) (root *os.Process, er
 	c.Stdout, c.Stderr = pipes[0].write, pipes[1].write
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // its session comes back with it
 	if err := c.Start(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errStart, err)
 	}
 	return c.Process, nil
 }

@@ -177,7 +177,10 @@ func TestJobThatStays(t *testing.T) {
 	if got := second(); got != 3 || s.out.String() != "on\nbye\nsecond\n" {
 		t.Errorf("exit code %d, %q", got, s.out)
 	}
-	if _, code := s.run("/no/such/program"); code() != 1 || !strings.Contains(s.said.String(), "/no/such/program: no such file") {
+	if _, code := s.run("/dev/null"); code() != 126 {
+		t.Error(s.said)
+	}
+	if _, code := s.run("/no/such/program"); code() != 127 || !strings.Contains(s.said.String(), "/no/such/program: no such file") {
 		t.Error(s.said)
 	}
 	if left, _ := filepath.Glob(s.n.Dir + "/train.*"); len(left) > 0 {

@@ -42,6 +42,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return exitDone
 	}
 	if of := (*exitError)(nil); errors.As(err, &of) {
+		if of.why != nil {
+			fmt.Fprintln(stderr, "muster: "+message(of.why))
+		}
 		return of.code
 	}
 	fmt.Fprintln(stderr, "muster: "+message(err))

@@ -17,8 +17,11 @@ import (
 	"github.com/muster-sched/muster/internal/table"
 )
 
-// exitError ends muster with the exit code of what it ran, and without a word of its own.
-type exitError struct{ code int }
+// exitError ends muster with the exit code of what it ran, and without a word of its own, but for why that did not run.
+type exitError struct {
+	code int
+	why  error
+}
 
 func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 
@@ -83,10 +86,10 @@ that their IDs are free where they go on. docs/images.md says what it takes.`,
 			j.Whole.Step = func(string, int64) {}
 			defer func() { j.Whole.Calls.Close() }()
 			code, err := j.Run(c.Context(), signals)
-			if err == nil && code != 0 {
-				err = &exitError{code}
+			if code != 0 {
+				return &exitError{code, err}
 			}
-			return err
+			return nil
 		},
 	}
 	c.Flags().SetInterspersed(false) // what follows the command is the command's
