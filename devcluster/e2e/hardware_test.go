@@ -48,7 +48,7 @@ type hardwareAgent struct {
 func (c *cluster) installAgentRole() {
 	c.Helper()
 	var made []func()
-	for _, doc := range chart(c.T, "agents-publish.yaml") {
+	for _, doc := range append(chart(c.T, "agents-account.yaml"), chart(c.T, "agents-publish.yaml")...) {
 		c.must(apply(ctx(), doc, systemNamespace))
 		kind, name := fieldOf(doc, "kind"), fieldOf(doc, "  name")
 		resource := installed[kind]
