@@ -25,6 +25,9 @@ import (
 // again, as neither this process nor what it starts has them.
 const firstID = 1000
 
+// Signals are those that a job gets, by Run.
+var Signals = []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
+
 // errStart is a command that cannot be run.
 var errStart = errors.New("the command does not start")
 

@@ -71,7 +71,7 @@ that their IDs are free where they go on. docs/images.md says what it takes.`,
 				return err
 			}
 			signals := make(chan os.Signal, 16)
-			signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+			signal.Notify(signals, supervise.Signals...)
 			defer signal.Stop(signals)
 			broken := make(chan os.Signal, 1)
 			signal.Notify(broken, syscall.SIGPIPE) // the command gets it from its own pipe
