@@ -11,19 +11,13 @@ import (
 	"github.com/muster-sched/muster/gpu/gputest"
 )
 
-// A user pauses two ranks, moves their memory to an encrypted image, and needs it to go on.
-func TestImages(t *testing.T) {
-	n := gputest.NewNode(t, 64)
-	t.Setenv("MUSTER_GPU_DIR", n.Dir)
-	store, key := filepath.Join(t.TempDir(), "images"), filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, []byte(strings.Repeat("ab", 32)+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p, q := n.Start(t), n.Start(t)
-	pids := strconv.Itoa(p.PID) + " " + strconv.Itoa(q.PID)
-	muster := func(code int, command string, want ...string) {
+// user runs commands with words of theirs replaced, as by strings.NewReplacer, and fails the test if one ends with another exit code than
+// expected, or prints no line with one of the texts. An error is one line.
+func user(t *testing.T, words ...string) func(code int, command string, want ...string) {
+	replacer := strings.NewReplacer(words...)
+	return func(code int, command string, want ...string) {
 		t.Helper()
-		command = strings.NewReplacer("PIDS", pids, "PID", strconv.Itoa(p.PID), "AT", "--store "+store+" --key "+key).Replace(command)
+		command = replacer.Replace(command)
 		var out, problem strings.Builder
 		if got := run(strings.Fields(command), strings.NewReader(""), &out, &problem); got != code {
 			t.Fatalf("muster %s: exit code %d; expected %d\n%s%s", command, got, code, out.String(), problem.String())
@@ -37,6 +31,19 @@ func TestImages(t *testing.T) {
 			t.Errorf("muster %s: %q is not one line", command, problem.String())
 		}
 	}
+}
+
+// A user pauses two ranks, moves their memory to an encrypted image, and needs it to go on.
+func TestImages(t *testing.T) {
+	n := gputest.NewNode(t, 64)
+	t.Setenv("MUSTER_GPU_DIR", n.Dir)
+	store, key := filepath.Join(t.TempDir(), "images"), filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte(strings.Repeat("ab", 32)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, q := n.Start(t), n.Start(t)
+	pids := strconv.Itoa(p.PID) + " " + strconv.Itoa(q.PID)
+	muster := user(t, "PIDS", pids, "PID", strconv.Itoa(p.PID), "AT", "--store "+store+" --key "+key)
 	p.Do("alloc %d", 4<<20)
 	q.Do("alloc %d", 4<<20)
 	sum := p.Do("sum 0 %d", 4<<20)
@@ -80,22 +87,7 @@ func TestWholeProcess(t *testing.T) {
 	}
 	store := filepath.Join(t.TempDir(), "images")
 	p, piped := n.StartWithFiles(t), n.Start(t)
-	muster := func(code int, command string, want ...string) {
-		t.Helper()
-		command = strings.NewReplacer("PIPED", strconv.Itoa(piped.PID), "PID", strconv.Itoa(p.PID), "AT", "--store "+store).Replace(command)
-		var out, problem strings.Builder
-		if got := run(strings.Fields(command), strings.NewReader(""), &out, &problem); got != code {
-			t.Fatalf("muster %s: exit code %d; expected %d\n%s%s", command, got, code, out.String(), problem.String())
-		}
-		for _, w := range want {
-			if !strings.Contains(out.String()+problem.String(), w) {
-				t.Errorf("muster %s: expected %q in\n%s%s", command, w, out.String(), problem.String())
-			}
-		}
-		if code != 0 && strings.Count(problem.String(), "\n") != 1 {
-			t.Errorf("muster %s: %q is not one line", command, problem.String())
-		}
-	}
+	muster := user(t, "PIPED", strconv.Itoa(piped.PID), "PID", strconv.Itoa(p.PID), "AT", "--store "+store)
 	p.Do("alloc %d", 4<<20)
 	sum := p.Do("sum 0 %d", 4<<20)
 	muster(2, "checkpoint PID PIPED --process AT", "--process: expected one PID")
