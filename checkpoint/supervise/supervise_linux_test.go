@@ -188,6 +188,27 @@ func TestJobThatStays(t *testing.T) {
 	}
 }
 
+// A job whose claim of its name was broken, as the store took no sign of life for too long, stores no image: another one may run under the name, and would
+// go on from it.
+func TestJobThatLostItsName(t *testing.T) {
+	s := newSite(t)
+	signals, code := s.run("sh", "-c", `trap 'exit 5' TERM; echo on; while :; do sleep 0.01; done`)
+	s.out.until(t, "on\n")
+	leases, err := s.images.Store.List(t.Context(), "leases/")
+	if err != nil || len(leases) == 0 {
+		t.Fatal(leases, err)
+	}
+	for _, o := range leases {
+		if err := s.images.Store.Delete(t.Context(), o.Name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signals <- syscall.SIGTERM
+	if got := code(); got != 5 || !strings.Contains(s.said.String(), "cannot move to an image, and is asked to end: the store took no sign of life") {
+		t.Errorf("exit code %d; it said %s", got, s.said)
+	}
+}
+
 // A job has ended when its first process has: what that left behind, and has its output open still, does not keep it, and all that was printed is there.
 func TestJobLeavesAProcessBehind(t *testing.T) {
 	s := newSite(t)
