@@ -61,6 +61,9 @@ func (p Program) Dump(ctx context.Context, root int, dir string, whole func() er
 	if err != nil {
 		return err
 	}
+	if session == 0 { // criu finds that too, when all processes stand still
+		return fmt.Errorf("process %d has no session here: it began outside this container, or before the first one, and criu cannot save that; start it by setsid, or by muster run", root)
+	}
 	about, err := json.Marshal(saved{tree, !slices.Contains(tree, session)})
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, savedFile), about, 0o600)

@@ -219,3 +219,25 @@ func TestRestoreThatWaits(t *testing.T) {
 	}
 	syscall.Kill(c.Process.Pid, syscall.SIGKILL)
 }
+
+// A process in a container whose session began outside it, as one that another runtime's exec started: that is said before any process stands still.
+func TestSessionFromOutside(t *testing.T) {
+	if os.Getenv("MUSTER_TEST_CONTAINED") == "" {
+		program(t)
+		c := exec.Command("unshare", "--pid", "--fork", "--mount-proc", os.Args[0], "-test.run", "^TestSessionFromOutside$", "-test.v")
+		c.Env = append(os.Environ(), "MUSTER_TEST_CONTAINED=1")
+		if out, err := c.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS") {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	c := exec.Command("sleep", "1000")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Process.Kill()
+	err := criu.Program{Path: os.Getenv("MUSTER_CRIU")}.Dump(t.Context(), c.Process.Pid, t.TempDir(), func() error { return errors.New("it was saved") })
+	if err == nil || !strings.Contains(err.Error(), "has no session here") {
+		t.Fatal(err)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,6 +41,12 @@ func (n *Node) StartWithFiles(tb testing.TB) *Program {
 	trainer, environment := n.Trainer()
 	p := &Program{tb: tb, c: exec.Command(trainer), in: in}
 	p.c.Env = environment
+	// The program does not inherit what this process was left with: a file or a lock from outside that criu would refuse.
+	fail(unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC))
+	// What runs the tests may have no session in their PID namespace: that of the program, criu would refuse.
+	session, err := unix.Getsid(0)
+	fail(err)
+	p.c.SysProcAttr = &syscall.SysProcAttr{Setsid: session == 0}
 	p.c.Stdin, p.c.Stdout, p.c.Stderr = in, out, out
 	fail(p.c.Start())
 	p.PID = p.c.Process.Pid
