@@ -221,24 +221,28 @@ static void leave_call(int *call) {
 // CALL begins a function that waits while the process is locked.
 #define CALL __attribute__((cleanup(leave_call))) int this_call = enter_call(); (void)this_call
 
-// --- contexts: one a device, and each thread has a current one
+// --- contexts: one a device, and each thread has a stack of them
 
 struct CUctx_st {
 	CUdevice device;
-	uint64_t bytes; // that the context takes
-	int green;      // it is a part of a device
-	void *holder;   // of a green one, the thread to which it is current
+	int green;    // it is a part of a device
+	int dead;     // it was destroyed, and all that was made in it
+	void *holder; // of a green one, the thread to which it is current
 };
 static void serve_checkpoints(void);
-static struct CUctx_st contexts[max_devices];
+static void destroy_all(CUdevice d);
+static struct {
+	CUcontext context; // NULL unless it is retained
+	int retained;
+	uint64_t bytes; // that the context takes
+} primary[max_devices];
 static __thread CUcontext current;
+static __thread struct { CUcontext below[16]; int depth; } stack; // of the thread, without the current one
 
 MUSTER_EXPORT CUresult cuInit(unsigned flags) {
 	if (flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_once(&once, open_devices);
-	for (int i = 0; i < max_devices; i++)
-		contexts[i].device = i;
 	return device_count ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 MUSTER_EXPORT CUresult cuDriverGetVersion(int *v) { return *v = number("MUSTER_FAKE_GPU_DRIVER", 570) < 580 ? 12080 : 13000, CUDA_SUCCESS; }
@@ -258,18 +262,48 @@ MUSTER_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) {
 		return CUDA_ERROR_INVALID_DEVICE;
 	uint64_t bytes = number("MUSTER_FAKE_GPU_CONTEXT_MIB", 0) << 20;
 	pthread_mutex_lock(&lock);
-	CUresult r = contexts[d].bytes || take(d, (int64_t)bytes) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-	if (!r)
-		contexts[d].bytes = bytes;
+	CUresult r = primary[d].context || take(d, (int64_t)bytes) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	if (!r && !primary[d].context) {
+		primary[d].bytes = bytes;
+		primary[d].context = calloc(1, sizeof *primary[d].context); // never freed: who has an old one finds that it is dead
+		primary[d].context->device = d;
+	}
+	primary[d].retained += !r;
+	*c = primary[d].context;
 	pthread_mutex_unlock(&lock);
-	*c = &contexts[d];
 	serve_checkpoints();
 	return r;
 }
-MUSTER_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice d) { return d < 0 || d >= device_count ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS; }
+// The last release destroys the context, and all that was made in it.
+MUSTER_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice d) {
+	if (d < 0 || d >= device_count)
+		return CUDA_ERROR_INVALID_DEVICE;
+	pthread_mutex_lock(&lock);
+	CUresult r = primary[d].retained ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+	int last = !r && !--primary[d].retained;
+	pthread_mutex_unlock(&lock);
+	if (!last)
+		return r;
+	destroy_all(d);
+	pthread_mutex_lock(&lock);
+	primary[d].context->dead = 1;
+	primary[d].context = NULL;
+	take(d, -(int64_t)primary[d].bytes);
+	primary[d].bytes = 0;
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+MUSTER_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice d, unsigned *flags, int *active) {
+	return d < 0 || d >= device_count ? CUDA_ERROR_INVALID_DEVICE : (*flags = 0, *active = primary[d].context != NULL, CUDA_SUCCESS);
+}
+// usable is the error of calls that need a context.
+static CUresult usable(void) { return !current ? CUDA_ERROR_INVALID_CONTEXT : current->dead ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS; }
+
 // A green context is current to one thread at a time.
 MUSTER_EXPORT CUresult cuCtxSetCurrent(CUcontext c) {
 	static pthread_mutex_t holders = PTHREAD_MUTEX_INITIALIZER;
+	if (c && c->dead)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	pthread_mutex_lock(&holders);
 	int taken = c && c->green && c->holder && c->holder != &current;
 	if (!taken && current && current->green)
@@ -281,11 +315,31 @@ MUSTER_EXPORT CUresult cuCtxSetCurrent(CUcontext c) {
 	pthread_mutex_unlock(&holders);
 	return taken ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 }
-MUSTER_EXPORT CUresult cuCtxGetCurrent(CUcontext *c) { return *c = current, CUDA_SUCCESS; }
-MUSTER_EXPORT CUresult cuCtxGetDevice(CUdevice *d) { return current ? (*d = current->device, CUDA_SUCCESS) : CUDA_ERROR_INVALID_CONTEXT; }
-MUSTER_EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
+MUSTER_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext c) {
+	if (!c || stack.depth == 16)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (c->dead)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	stack.below[stack.depth++] = current;
+	current = c;
+	return CUDA_SUCCESS;
+}
+MUSTER_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext *c) {
 	if (!current)
 		return CUDA_ERROR_INVALID_CONTEXT;
+	if (c)
+		*c = current;
+	current = stack.depth ? stack.below[--stack.depth] : NULL;
+	return CUDA_SUCCESS;
+}
+MUSTER_EXPORT CUresult cuCtxGetCurrent(CUcontext *c) { return *c = current, CUDA_SUCCESS; }
+MUSTER_EXPORT CUresult cuCtxGetDevice(CUdevice *d) {
+	CUresult r = usable();
+	return r ? r : (*d = current->device, CUDA_SUCCESS);
+}
+MUSTER_EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
+	if (usable())
+		return usable();
 	if (slots_fd >= 0)
 		flock(slots_fd, LOCK_EX);
 	uint64_t n = used(current->device);
@@ -425,8 +479,8 @@ MUSTER_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size) {
 	CALL;
 	if (!out || !size)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!current)
-		return CUDA_ERROR_INVALID_CONTEXT;
+	if (usable())
+		return usable();
 	size = (size + granularity - 1) / granularity * granularity;
 	pthread_mutex_lock(&lock);
 	struct physical *m = NULL;
@@ -472,8 +526,28 @@ MUSTER_EXPORT CUresult cuPointerGetAttribute(void *out, int attribute, CUdevicep
 	return m ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-MUSTER_EXPORT CUresult cuMemHostRegister_v2(void *at, size_t size, unsigned flags) { return (void)flags, at && size ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
-MUSTER_EXPORT CUresult cuMemHostUnregister(void *at) { return at ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
+// Registered host memory, until its context is destroyed.
+static struct { void *at; CUdevice device; } registered[256];
+
+static CUresult set_registered(void *from, void *to) {
+	CUresult r = CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < 256 && to; i++)
+		if (registered[i].at == to) // twice
+			from = (void *)1;
+	for (int i = 0; i < 256 && r; i++)
+		if (registered[i].at == from) {
+			registered[i].at = to;
+			registered[i].device = to ? current->device : 0;
+			r = CUDA_SUCCESS;
+		}
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+MUSTER_EXPORT CUresult cuMemHostRegister_v2(void *at, size_t size, unsigned flags) { return (void)flags, usable() ? usable() : at && size ? set_registered(NULL, at) : CUDA_ERROR_INVALID_VALUE; }
+MUSTER_EXPORT CUresult cuMemHostUnregister(void *at) { return at ? set_registered(at, NULL) : CUDA_ERROR_INVALID_VALUE; }
+MUSTER_EXPORT CUresult cuMemHostAlloc(void **at, size_t size, unsigned flags) { return (void)flags, usable() ? usable() : (*at = malloc(size)) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY; }
+MUSTER_EXPORT CUresult cuMemFreeHost(void *at) { return free(at), at ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
 
 // --- streams
 
@@ -485,7 +559,8 @@ struct work {
 struct CUstream_st {
 	struct work queue[max_queue];
 	uint64_t put, taken, ended;
-	int closing, priority;
+	int alive, closing, priority;
+	unsigned flags;
 	CUdevice device;
 	CUgraph captured; // what is submitted goes there (graphs.inc)
 	pthread_mutex_t lock;
@@ -522,36 +597,44 @@ static void *serve(void *shared) {
 }
 
 MUSTER_EXPORT CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority) {
-	(void)flags;
-	if (!current)
-		return CUDA_ERROR_INVALID_CONTEXT;
-	CUstream s = calloc(1, sizeof *s);
+	if (usable())
+		return usable();
+	pthread_mutex_lock(&streams_lock);
+	CUstream s = streams;
+	while (s && s->alive)
+		s = s->next;
+	if (!s) { // the memory of a stream is used again, and never freed
+		s = calloc(1, sizeof *s);
+		pthread_mutex_init(&s->lock, NULL);
+		pthread_cond_init(&s->changed, NULL);
+		s->next = streams;
+		streams = s;
+	}
+	s->put = s->taken = s->ended = 0;
+	s->closing = 0;
+	s->flags = flags;
 	s->device = current->device;
 	s->priority = priority < highest ? highest : priority > 0 ? 0 : priority;
-	pthread_mutex_init(&s->lock, NULL);
-	pthread_cond_init(&s->changed, NULL);
 	sigset_t all, before;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int failed = pthread_create(&s->thread, NULL, serve, s);
+	s->alive = !pthread_create(&s->thread, NULL, serve, s);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (failed)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	pthread_mutex_lock(&streams_lock);
-	s->next = streams;
-	streams = s;
 	pthread_mutex_unlock(&streams_lock);
 	*out = s;
-	return CUDA_SUCCESS;
+	return s->alive ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 MUSTER_EXPORT CUresult cuStreamCreate(CUstream *out, unsigned flags) { return cuStreamCreateWithPriority(out, flags, 0); }
+MUSTER_EXPORT CUresult cuStreamGetPriority(CUstream s, int *out) { return s && s->alive ? (*out = s->priority, CUDA_SUCCESS) : CUDA_ERROR_INVALID_HANDLE; }
+MUSTER_EXPORT CUresult cuStreamGetFlags(CUstream s, unsigned *out) { return s && s->alive ? (*out = s->flags, CUDA_SUCCESS) : CUDA_ERROR_INVALID_HANDLE; }
+MUSTER_EXPORT CUresult cuStreamGetCtx(CUstream s, CUcontext *out) { return !s || !s->alive ? CUDA_ERROR_INVALID_HANDLE : (*out = primary[s->device].context, CUDA_SUCCESS); }
 
 static CUresult stream_of(CUstream *s) {
 	if (*s)
-		return CUDA_SUCCESS;
-	if (!current)
-		return CUDA_ERROR_INVALID_CONTEXT;
+		return (*s)->alive ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+	if (usable())
+		return usable();
 	if (!default_stream[current->device]) {
 		CUresult r = cuStreamCreate(&default_stream[current->device], 0);
 		if (r)
@@ -590,25 +673,28 @@ MUSTER_EXPORT CUresult cuStreamIsCapturing(CUstream s, int *status) { return *st
 
 MUSTER_EXPORT CUresult cuCtxSynchronize(void) {
 	CALL;
-	if (!current)
-		return CUDA_ERROR_INVALID_CONTEXT;
+	if (usable())
+		return usable();
 	pthread_mutex_lock(&streams_lock);
 	CUstream all = streams; // streams are added at the front and never freed before the process ends
 	pthread_mutex_unlock(&streams_lock);
 	for (CUstream s = all; s; s = s->next)
-		if (s->device == current->device)
+		if (s->alive && s->device == current->device)
 			cuStreamSynchronize(s);
 	return broken[current->device];
 }
 
 MUSTER_EXPORT CUresult cuStreamDestroy_v2(CUstream s) {
-	if (!s)
+	if (!s || !s->alive)
 		return CUDA_ERROR_INVALID_HANDLE;
 	pthread_mutex_lock(&s->lock);
 	s->closing = 1;
 	pthread_cond_broadcast(&s->changed);
 	pthread_mutex_unlock(&s->lock);
 	pthread_join(s->thread, NULL);
+	pthread_mutex_lock(&streams_lock);
+	s->alive = 0;
+	pthread_mutex_unlock(&streams_lock);
 	return CUDA_SUCCESS;
 }
 
@@ -654,6 +740,21 @@ MUSTER_EXPORT CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char v, size_t n) 
 MUSTER_EXPORT CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char v, size_t n, CUstream s) { return submit(s, (struct work){set8, {to, v, n}}); }
 MUSTER_EXPORT CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned v, size_t n) { return submit_and_wait((struct work){set32, {to, v, n}}); }
 MUSTER_EXPORT CUresult cuMemsetD32Async(CUdeviceptr to, unsigned v, size_t n, CUstream s) { return submit(s, (struct work){set32, {to, v, n}}); }
+struct callback {
+	void (*f)(CUstream, CUresult, void *);
+	void *data;
+	CUstream stream;
+};
+static void call_back(const uint64_t *a) {
+	struct callback *c = (struct callback *)a[0];
+	c->f(c->stream, CUDA_SUCCESS, c->data);
+	free(c);
+}
+MUSTER_EXPORT CUresult cuStreamAddCallback(CUstream s, void (*f)(CUstream, CUresult, void *), void *data, unsigned flags) {
+	struct callback *c = malloc(sizeof *c);
+	*c = (struct callback){f, data, s};
+	return flags ? CUDA_ERROR_INVALID_VALUE : submit(s, (struct work){call_back, {(uint64_t)c}});
+}
 MUSTER_EXPORT CUresult cuLaunchHostFunc(CUstream s, void (*f)(void *), void *data) { return submit(s, (struct work){call, {(uint64_t)f, (uint64_t)data}}); }
 
 // --- kernels
@@ -678,40 +779,90 @@ static void meet(const uint64_t *a) {
 		usleep(100);
 }
 
-struct CUfunc_st {
+// count(state, words, seed): changes the variable "counter" of its module, and the first word by it.
+static void count(const uint64_t *a) {
+	uint64_t *state = (uint64_t *)a[0], *counter = (uint64_t *)a[3];
+	*counter = *counter * 0xff51afd7ed558ccdull + a[2];
+	state[0] ^= *counter;
+}
+
+static const struct builtin {
 	const char *name;
 	void (*run)(const uint64_t *);
 	int arguments;
-	CUmodule module; // in PTX, otherwise NULL
-};
-static struct CUfunc_st kernels[] = {{"step", step, 3, NULL}, {"meet", meet, 2, NULL}};
-static int module; // there is one, with all of them
+	const char *variable; // whose address is one more argument
+} kernels[] = {{"step", step, 3, NULL}, {"meet", meet, 2, NULL}, {"count", count, 3, "counter"}};
 
 #include "events.inc"
+#include "modules.inc"
 #include "kernels.inc"
 
 MUSTER_EXPORT CUresult cuModuleLoadData(CUmodule *m, const void *image) { return load(m, image, NULL, 0); }
 MUSTER_EXPORT CUresult cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name) {
-	if (m != (CUmodule)&module)
+	if (!m || !m->alive)
+		return CUDA_ERROR_INVALID_HANDLE;
+	for (CUfunction known = m->functions; known; known = known->next)
+		if (!strcmp(known->name, name))
+			return *f = known, CUDA_SUCCESS;
+	if (getenv("MUSTER_FAKE_GPU_INTERPRETER"))
 		return find_kernel(f, m, name);
-	for (size_t i = 0; m == (CUmodule)&module && i < sizeof kernels / sizeof *kernels; i++)
+	for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
 		if (!strcmp(kernels[i].name, name))
-			return *f = &kernels[i], CUDA_SUCCESS;
+			return *f = new_function(m, name, &kernels[i]), CUDA_SUCCESS;
 	return CUDA_ERROR_NOT_FOUND;
 }
 
 MUSTER_EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s, void **arguments, void **extra) {
 	if (!f || !gx || !gy || !gz || !bx || !by || !bz)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (f->module)
+	if (!f->module)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (shared > (unsigned)f->shared)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!f->builtin)
 		return launch(f, (unsigned[]){gx, gy, gz, bx, by, bz, shared}, s, extra);
 	if (!arguments || extra)
 		return CUDA_ERROR_INVALID_VALUE;
-	struct work w = {.run = f->run};
-	for (int i = 0; i < f->arguments; i++)
+	struct work w = {.run = f->builtin->run};
+	for (int i = 0; i < f->builtin->arguments; i++)
 		w.arguments[i] = *(uint64_t *)arguments[i];
+	if (f->builtin->variable) {
+		size_t bytes;
+		CUresult r = cuModuleGetGlobal_v2(&w.arguments[f->builtin->arguments], &bytes, f->module, f->builtin->variable);
+		if (r)
+			return r;
+	}
 	return submit(s, w);
 }
+
+// destroy_all destroys what was made in the context of a device.
+static void destroy_all(CUdevice d) {
+	default_stream[d] = NULL;
+	pthread_mutex_lock(&streams_lock);
+	CUstream all = streams;
+	pthread_mutex_unlock(&streams_lock);
+	for (CUstream s = all; s; s = s->next)
+		if (s->alive && s->device == d)
+			cuStreamDestroy_v2(s);
+	for (CUevent e = events; e; e = e->next)
+		if (e->device == d)
+			e->alive = 0;
+	for (CUmodule m = modules; m; m = m->next)
+		if (m->alive && m->device == d)
+			cuModuleUnload(m);
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < mapping_count; i++)
+		if (mappings[i].size && mappings[i].plain && mappings[i].memory && mappings[i].memory->device == d)
+			unmap_at(mappings[i].address, 0, 1);
+	for (int i = 0; i < 256; i++)
+		if (registered[i].device == d)
+			registered[i].at = NULL;
+	pthread_mutex_unlock(&lock);
+}
+
+// Functions of which no library knows what they do.
+MUSTER_EXPORT CUresult cuGetExportTable(const void **table, const void *id) { return (void)id, *table = NULL, CUDA_ERROR_NOT_FOUND; }
+MUSTER_EXPORT CUresult cuOfALaterDriver(int *out) { return *out = 42, CUDA_SUCCESS; }
 
 #include "graphs.inc"
 #include "checkpoint.inc"
