@@ -29,8 +29,12 @@ const (
 	roleNoise   role = "noise"   // healthy jobs print it as well
 	roleSuccess role = "success" // the job did what it had to
 	roleStop    role = "stop"    // the scheduler or a user ended the job
+	roleClosing role = "closing" // a job that ended well says so in its last lines
 	roleClears  role = "clears"  // what the signatures in Clears reported is over
 	roleWrapper role = "wrapper" // an exception that gives another one again, which follows
+
+	roleRestarts  role = "restarts"  // the job begins again
+	roleRecovered role = "recovered" // what has a name in the line, such as a host, is well again
 
 	// Roles of xid.tsv that the text of a line, or the lines around it, turn into one of those above.
 	roleProgram    role = "program"
@@ -67,6 +71,8 @@ type signature struct {
 	Handled bool `yaml:"handled"`
 	// Mild: a job that completes a step after it is not affected.
 	Mild bool `yaml:"mild"`
+	// Subjects are the components that the signature is about instead if the line has a word of them.
+	Subjects []string `yaml:"subjects"`
 	// Parse names what reads the rest of the line: xid, sxid, first-allocation.
 	Parse string `yaml:"parse"`
 
@@ -113,6 +119,14 @@ type stepLine struct {
 	match *regexp.Regexp
 }
 
+// subject is how a line names a component.
+type subject struct {
+	Component string `yaml:"component"`
+	Match     string `yaml:"match"`
+
+	match *regexp.Regexp
+}
+
 // maxSteps is how many kinds of lines that report a step there may be: each is a bit.
 const maxSteps = 64
 
@@ -123,6 +137,9 @@ type knowledge struct {
 	actions    map[string]Action
 	rules      []rule
 	progress   []*stepLine
+	idle       map[byte][]string // by first letter: how words begin that say that the numbers of a line count nothing
+	named      map[string]bool   // words before a number that is a name
+	subjects   []subject
 	keys       *keys
 	owner      []int32 // by literal: the signature, the negative of one of the marks below, or -stepOwner less the kind of step
 	exception  *signature
@@ -136,6 +153,7 @@ const (
 	markOpener
 	markStack  // of a logger that was asked for it, without an error
 	markExcuse // the program goes on
+	markIdle   // numbers in the line may count nothing
 
 	stepOwner = 100 // and below: what lines that report a step have
 )
@@ -170,6 +188,9 @@ func load(from fs.FS) (*knowledge, error) {
 	if err := k.loadProgress(from); err != nil {
 		return nil, err
 	}
+	if err := k.loadSubjects(from); err != nil {
+		return nil, err
+	}
 	if err := k.loadSignatures(from); err != nil {
 		return nil, err
 	}
@@ -192,14 +213,27 @@ func load(from fs.FS) (*knowledge, error) {
 
 func (k *knowledge) loadProgress(from fs.FS) error {
 	const name = "knowledge/progress.yaml"
-	if err := readYAML(from, name, &k.progress); err != nil {
+	var file struct {
+		Steps []*stepLine `yaml:"steps"`
+		Idle  []string    `yaml:"idle"`
+		Named []string    `yaml:"named"`
+	}
+	err := readYAML(from, name, &file)
+	if err != nil {
 		return err
+	}
+	k.progress = file.Steps
+	k.idle, k.named = map[byte][]string{}, map[string]bool{}
+	for _, w := range file.Idle {
+		k.idle[w[0]] = append(k.idle[w[0]], w)
+	}
+	for _, w := range file.Named {
+		k.named[w] = true
 	}
 	if len(k.progress) > maxSteps {
 		return fmt.Errorf("%s: %d kinds of lines, at most %d", name, len(k.progress), maxSteps)
 	}
 	for _, p := range k.progress {
-		var err error
 		if p.match, err = regexp.Compile(p.Match); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -227,6 +261,11 @@ func (k *knowledge) loadSignatures(from fs.FS) error {
 	for _, m := range marks {
 		literals, k.owner = append(literals, m.literal), append(k.owner, -m.mark)
 	}
+	for _, words := range k.idle {
+		for _, w := range words {
+			literals, k.owner = append(literals, w), append(k.owner, -markIdle)
+		}
+	}
 	for i, p := range k.progress {
 		literals, k.owner = append(literals, p.Find), append(k.owner, int32(-stepOwner-i))
 	}
@@ -251,8 +290,34 @@ func (k *knowledge) loadSignatures(from fs.FS) error {
 		literals[i] = strings.Map(func(r rune) rune { return rune(fold(byte(r))) }, l)
 	}
 	k.keys = newKeys(literals)
-	k.exception = k.signatures[len(k.signatures)-1]
+	k.exception = k.signatures[slices.IndexFunc(k.signatures, func(s *signature) bool { return s.Name == "exception" })]
 	return nil
+}
+
+func (k *knowledge) loadSubjects(from fs.FS) error {
+	const name = "knowledge/subjects.yaml"
+	if err := readYAML(from, name, &k.subjects); err != nil {
+		return err
+	}
+	for i := range k.subjects {
+		var err error
+		if k.subjects[i].match, err = regexp.Compile("(?i)" + k.subjects[i].Match); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// about returns a signature with the component that a line is about.
+func (k *knowledge) about(s *signature, line []byte) *signature {
+	for i := range k.subjects {
+		if c := k.subjects[i].Component; c != s.Component && slices.Contains(s.Subjects, c) && k.subjects[i].match.Match(line) {
+			other := *s
+			other.Component = c
+			return &other
+		}
+	}
+	return s
 }
 
 // complete fills in what a signature has in common with its group.
@@ -391,7 +456,7 @@ func (k *knowledge) classify(line []byte, m *matched, exception, wrappers bool) 
 			s = sxid(s, line)
 		}
 		if s != nil {
-			return s
+			return k.about(s, line)
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 )
 
@@ -80,6 +81,9 @@ func (s *scan) add(e *event) {
 	e.steps, e.early, e.watched = slices.Clone(s.last), s.steps == 0, e.line+watch
 	e.quiet = s.ended && r != aDecisive && !(r >= aPrinted && e.traceback && s.stop == nil)
 	e.excused = e.root-s.excuse <= 3 && e.root >= s.excuse
+	if e.mayGoOn() {
+		s.countUp()
+	}
 	s.before = e
 	s.until = max(s.until, e.watched)
 	kept := s.events[r]
@@ -106,6 +110,42 @@ func (s *scan) drop(index int64) {
 	}
 }
 
+// restarts notes that the job begins again: what its steps were is of no interest.
+func (s *scan) restarts() {
+	s.look()
+	for _, events := range s.events {
+		for _, e := range events {
+			if !e.restarted {
+				e.restarted, e.begun = true, 0
+				for i := range e.steps {
+					e.steps[i] = -1
+				}
+			}
+		}
+	}
+}
+
+// identifier is the name of a device, a host, a path or an address.
+var identifier = regexp.MustCompile(`[A-Za-z/][\w./:-]*\d(?:[\w./:-]*\w)?|/\w[\w./-]+\w`)
+
+// recovered notes that what was reported of something is well again, as a line says that names it.
+func (s *scan) recovered(line []byte) {
+	well := map[string]bool{}
+	for _, name := range identifier.FindAll(line, -1) {
+		well[string(name)] = true
+	}
+	for _, events := range s.events {
+		for _, e := range events {
+			e.recovered = e.recovered || !e.traceback && !e.sig.isHardware() && slices.ContainsFunc(identifier.FindAllString(e.text, -1), func(name string) bool { return well[name] })
+		}
+	}
+}
+
+// failedAgain says whether what an event reported came back after it was well again.
+func (s *scan) failedAgain(e *event) bool {
+	return slices.ContainsFunc(s.events[e.rank()], func(o *event) bool { return o.line > e.line && o.sig.Name == e.sig.Name && !o.recovered && !o.over() })
+}
+
 func (s *scan) clear(names []string) {
 	for r, events := range s.events {
 		s.events[r] = slices.DeleteFunc(events, func(e *event) bool { return slices.Contains(names, e.sig.Name) })
@@ -114,24 +154,29 @@ func (s *scan) clear(names []string) {
 
 // over says whether the job went on after an event, or had ended before.
 func (e *event) over() bool {
+	on := e.continued >= enough || e.moved >= moved
 	switch r := e.rank(); {
 	case e.quiet, e.survived:
 		return true
 	case r == aDecisive || r == aWatch:
 		return false
-	case e.mild && (e.continued > 0 || e.early && e.begun > 0):
+	case e.restarted && e.begun >= enough:
+		return !e.sig.isHardware()
+	case e.mild && (on || e.continued > 0 || e.early && e.begun > 0):
 		return true
-	case e.sig.Handled && !e.traceback && e.continued >= enough:
+	case e.sig.Handled && !e.traceback && on:
 		return true
-	case r <= aSuspect && e.continued >= enough:
+	case r <= aSuspect && on:
 		return !e.sig.isHardware() || e.excused
-	case e.early && e.begun >= enough: // at the start, the program may try what it can do without
+	case r == aCascade && e.early && e.begun > 0: // nothing was there that could have failed
+		return true
+	case e.early && (e.begun >= enough || e.moved >= moved): // at the start, the program may try what it can do without
 		return e.sig.Optional || e.printed || !e.traceback && !e.sig.isHardware()
 	case r <= aSuspect:
 		return false
 	}
 	// An error that no one caught ends its process, whatever the lines around it say.
-	return e.continued >= enough && (e.printed || !e.traceback && e.excused)
+	return on && (e.printed || !e.traceback && e.excused)
 }
 
 // isHardware says whether a signature is about a part of the node itself.
@@ -142,7 +187,7 @@ func (s *signature) isHardware() bool {
 // choose returns the root, or nil.
 func (s *scan) choose() *event {
 	first := func(r rank) *event {
-		if i := slices.IndexFunc(s.events[r], func(e *event) bool { return !e.over() || e.early && s.failedAfter(e) }); i >= 0 {
+		if i := slices.IndexFunc(s.events[r], s.stands); i >= 0 {
 			return s.events[r][i]
 		}
 		return nil
@@ -156,6 +201,25 @@ func (s *scan) choose() *event {
 		}
 	}
 	return nil
+}
+
+// stands says whether an event may be the root, after all that came behind it.
+func (s *scan) stands(e *event) bool {
+	if e.recovered && !s.failedAgain(e) {
+		return false
+	}
+	if e.over() {
+		return (e.early || e.moved > 0 && e.continued < enough) && !e.quiet && !e.restarted && s.failedAfter(e)
+	}
+	return !s.closed(e)
+}
+
+// lastLines is how many lines the closing words of a job have.
+const lastLines = 8
+
+// closed says whether the job's last words are that it ended well, so that what it printed about an error on the way did not end it.
+func (s *scan) closed(e *event) bool {
+	return s.closing > e.line && s.lines-s.closing <= lastLines && !e.traceback && e.rank() != aDecisive && !e.sig.isHardware()
 }
 
 // failedAfter says whether a launcher reports a failed process after an event. So the program could not do without what was optional.
@@ -211,7 +275,7 @@ func (s *scan) evidence(root *event) []Line {
 	seen := map[string]bool{root.sig.Name: true}
 	for r := ranks - 1; r > ignored && len(all) < most; r-- {
 		for _, e := range s.events[r] {
-			if len(all) < most && !e.over() && !seen[e.sig.Name] && !(r == aCascade && e.line < root.root) {
+			if len(all) < most && s.stands(e) && !seen[e.sig.Name] && !(r == aCascade && e.line < root.root) {
 				seen[e.sig.Name] = true
 				all = append(all, Line{e.line, e.text, e.sig.Says})
 			}

@@ -33,7 +33,10 @@ type event struct {
 	// What the steps were before it, by kind of line, and how many came after it that continue them, or begin.
 	steps                   []int64
 	continued, begun, other int
+	moved                   int   // how often numbers grew after it that had grown before
 	watched                 int64 // the line up to which steps matter
+	restarted               bool  // the job began again after it
+	recovered               bool  // what it is about was well again
 
 	// chain is the event during which, or because of which, this one was raised.
 	chain *event
@@ -70,6 +73,7 @@ type scan struct {
 
 	ring  [ring][]byte
 	may   [ring]uint64 // by bit: the kinds of step that each of them may report
+	idle  [ring]bool   // whether each of them has a word that says that its numbers count nothing
 	lines int64        // read so far
 	seen  int64        // lines of the ring up to here are searched for steps
 	last  []int64      // by kind
@@ -85,10 +89,12 @@ type scan struct {
 	endedAt int64 // where
 	again   int   // steps since
 	excuse  int64 // the last line that says that the program goes on
+	closing int64 // the last line that says that the job ended well
+	counts  counts
 }
 
 func newScan(k *knowledge) *scan {
-	s := &scan{know: k, kind: -1, opener: -1, excuse: -1 << 40, endedAt: -1}
+	s := &scan{know: k, kind: -1, opener: -1, excuse: -1 << 40, endedAt: -1, closing: -1, counts: counts{last: map[shape]count{}}}
 	s.last = make([]int64, len(k.progress))
 	for i := range s.last {
 		s.last[i] = -1
@@ -102,11 +108,14 @@ func (s *scan) line(index int64, line []byte) {
 	s.know.look(line, &s.found)
 	slot := &s.ring[index%ring]
 	*slot = append((*slot)[:0], line[:min(len(line), ringLine)]...)
-	s.may[index%ring] = s.found.steps
+	s.may[index%ring], s.idle[index%ring] = s.found.steps, s.found.has(markIdle)
 	if index < s.until || s.steps == 0 && index < start {
 		s.look()
 	}
-	if len(s.found.signatures) == 0 && s.found.marks&^(1<<markExcuse) == 0 && len(s.blocks) == 0 {
+	if index < s.until && s.before != nil && s.before.mayGoOn() {
+		s.countUp()
+	}
+	if len(s.found.signatures) == 0 && s.found.marks&^(1<<markExcuse|1<<markIdle) == 0 && len(s.blocks) == 0 {
 		s.excused(index, line)
 		return
 	}
@@ -191,8 +200,14 @@ func (s *scan) bareException(line []byte) *signature {
 func (s *scan) observe(index int64, line []byte, sig *signature) {
 	switch sig.Role {
 	case roleNoise:
+	case roleClosing:
+		s.closing = index
+	case roleRestarts:
+		s.restarts()
+	case roleRecovered:
+		s.recovered(line)
 	case roleSuccess:
-		s.success = &Line{index, clip(line), sig.Says}
+		s.success, s.closing = &Line{index, clip(line), sig.Says}, index
 		s.ends(index)
 		for _, events := range s.events {
 			for _, e := range events {
