@@ -158,10 +158,12 @@ func (e *event) over() bool {
 	switch r := e.rank(); {
 	case e.quiet, e.survived:
 		return true
-	case r == aDecisive || r == aWatch:
+	case r == aWatch, r == aDecisive && e.sig.isHardware():
 		return false
 	case e.restarted && e.begun >= enough:
-		return !e.sig.isHardware()
+		return r <= aSuspect || !e.sig.isHardware()
+	case r == aDecisive:
+		return on && !e.traceback
 	case e.mild && (on || e.continued > 0 || e.early && e.begun > 0):
 		return true
 	case e.sig.Handled && !e.traceback && on:
@@ -170,8 +172,10 @@ func (e *event) over() bool {
 		return !e.sig.isHardware() || e.excused
 	case r == aCascade && e.early && e.begun > 0: // nothing was there that could have failed
 		return true
+	case e.early && !e.traceback && !e.sig.isHardware() && e.begun >= begun:
+		return true
 	case e.early && (e.begun >= enough || e.moved >= moved): // at the start, the program may try what it can do without
-		return e.sig.Optional || e.printed || !e.traceback && !e.sig.isHardware()
+		return e.sig.Optional || e.printed || e.importing || !e.traceback && !e.sig.isHardware()
 	case r <= aSuspect:
 		return false
 	}
@@ -219,7 +223,7 @@ const lastLines = 8
 
 // closed says whether the job's last words are that it ended well, so that what it printed about an error on the way did not end it.
 func (s *scan) closed(e *event) bool {
-	return s.closing > e.line && s.lines-s.closing <= lastLines && !e.traceback && e.rank() != aDecisive && !e.sig.isHardware()
+	return s.closing > e.line && s.lines-s.closing <= lastLines && !e.traceback && e.rank() != aDecisive && (e.mild || !e.sig.isHardware())
 }
 
 // failedAfter says whether a launcher reports a failed process after an event. So the program could not do without what was optional.

@@ -19,6 +19,8 @@ type event struct {
 	traceback  bool
 	// printed tracebacks do not begin where a process does: the program caught the error and printed it.
 	printed bool
+	// importing: a library could not be imported. A program may do without it.
+	importing bool
 	// excused errors have words around them that say that the program goes on.
 	excused bool
 	// mild: the level of its logger, or its signature, says that the program goes on.
@@ -53,6 +55,9 @@ const start = 100_000
 
 // enough steps after an event say that the job went on.
 const enough = 3
+
+// begun is how many steps after a line before the first one say that it was a note of the program.
+const begun = 2
 
 // reopened is how many steps after the end of a job say that another run began. Its own last one may come after its closing words.
 const reopened = 2

@@ -17,6 +17,7 @@ type block struct {
 	scratch   bool   // its program is a temporary file: the job had a model write it, and ran it
 	foreign   int    // lines of others since
 	stack     bool   // not of an error: a logger was asked where it is
+	importing bool   // its last frame is of a library that is imported: a program may do without
 	setup     bool   // a frame is of the program's setup
 	first     bool   // a frame is of a call that is the first to use the GPU, and needs little memory
 	pending   *event // it ended with an exception that gives another one again
@@ -189,6 +190,7 @@ func (s *scan) frame(b *block, index int64, text []byte) {
 		b.innermost = string(m[1])
 		b.frames++
 		in := string(m[2])
+		b.importing = in == "<module>" && library.Match(m[1])
 		b.setup = b.setup || strings.Contains(in, "init") || strings.Contains(in, "setup")
 		b.first = b.first || in == "barrier" || in == "init_process_group" || in == "_lazy_init" || in == "set_device"
 	}
@@ -237,7 +239,7 @@ func (s *scan) raised(b *block, index int64, text []byte, sig *signature) *event
 	}
 	return &event{
 		root: b.root, line: index, text: clip(text), sig: sig, traceback: true, prefix: b.prefix,
-		printed: b.frames > 0 && (!rootFunctions[b.outermost] || b.scratch), chain: b.chain,
+		printed: b.frames > 0 && (!rootFunctions[b.outermost] || b.scratch), importing: b.importing, chain: b.chain,
 	}
 }
 
