@@ -83,7 +83,7 @@ func (s *scan) countUp() {
 	c.line = s.lines
 }
 
-// isIdle says whether the numbers of a line count nothing that was done: it tells of a failure, or of waiting. "timeouts=3" is a number like others.
+// isIdle says whether the numbers of a line count nothing that was done: it reports a failure, or that something waits. "timeouts=3" is a number like others.
 func (k *knowledge) isIdle(line []byte) bool {
 	for i := 0; i < len(line); {
 		if !isWord(line[i]) && line[i] != '_' {
