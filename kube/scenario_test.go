@@ -86,7 +86,7 @@ var beyond = map[string][]string{
 	"pods of a scenario have no logs, and whether there is another one for a pod that failed is up to its owner": {
 		"recovery/alternating.txt", "recovery/caps.txt", "recovery/comes_back.txt", "recovery/dry_run.txt", "recovery/elsewhere.txt", "recovery/flaps.txt", "recovery/goes_on.txt", "recovery/hold.txt", "recovery/late.txt", "recovery/late_again.txt", "recovery/off.txt", "recovery/only_there.txt", "recovery/only_there_gang.txt", "recovery/released.txt", "recovery/strikes.txt", "recovery/test.txt", "recovery/unknown.txt",
 	},
-	"without agents no job saves its progress when it is asked to":      {"preemption/saves_when_asked.txt", "requeue/saves_when_asked.txt"},
+	"without agents no job saves its progress when it is asked to":      {"migration/defrag_restarts_asked.txt", "preemption/saves_when_asked.txt", "requeue/saves_when_asked.txt", "standby/order_asked.txt"},
 	"no job is suspended on a cluster":                                  {"suspend/found.txt", "suspend/no_memory.txt", "suspend/over.txt", "suspend/resume.txt"},
 	"no job has alternatives on a cluster":                              {"goodput/bounds.txt", "goodput/fixed.txt", "goodput/found.txt", "goodput/held.txt", "goodput/idle.txt", "goodput/lost.txt", "goodput/other_policies.txt", "goodput/pieces.txt", "goodput/quota.txt", "goodput/rounds.txt"},
 	"jobs of others are not submitted":                                  {"quota/found_foreign.txt"},
