@@ -60,10 +60,7 @@ func (s *scan) countUp() {
 			was, ok := c.last[at]
 			switch {
 			case !ok:
-				if len(c.last) == maxCounts {
-					clear(c.last)
-				}
-				c.last[at] = count{i, n}
+				c.keep(at, count{i, n})
 			case n > was.n && n <= max(100, 3*was.n): // else of another run
 				c.last[at] = count{was.first, n}
 				since, grew = max(since, was.first), true
@@ -81,6 +78,13 @@ func (s *scan) countUp() {
 		}
 	}
 	c.line = s.lines
+}
+
+func (c *counts) keep(at shape, n count) {
+	if len(c.last) == maxCounts {
+		clear(c.last)
+	}
+	c.last[at] = n
 }
 
 // isIdle says whether the numbers of a line count nothing that was done: it reports a failure, or that something waits. "timeouts=3" is a number like others.

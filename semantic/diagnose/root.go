@@ -170,17 +170,17 @@ func (e *event) over() bool {
 		return true
 	case r <= aSuspect && on:
 		return !e.sig.isHardware() || e.excused
-	case r == aCascade && e.early && e.begun > 0: // nothing was there that could have failed
+	case r == aCascade && (e.continued > 0 || e.early && e.begun > 0): // a peer that is gone could not have taken part in the step
 		return true
 	case e.early && !e.traceback && !e.sig.isHardware() && e.begun >= begun:
 		return true
 	case e.early && (e.begun >= enough || e.moved >= moved): // at the start, the program may try what it can do without
-		return e.sig.Optional || e.printed || e.importing || !e.traceback && !e.sig.isHardware()
+		return e.sig.Optional || e.printed || e.aside || !e.traceback && !e.sig.isHardware()
 	case r <= aSuspect:
 		return false
 	}
 	// An error that no one caught ends its process, whatever the lines around it say.
-	return on && (e.printed || !e.traceback && e.excused)
+	return on && (e.printed || e.aside || !e.traceback && e.excused)
 }
 
 // isHardware says whether a signature is about a part of the node itself.

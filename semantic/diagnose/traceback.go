@@ -239,8 +239,21 @@ func (s *scan) raised(b *block, index int64, text []byte, sig *signature) *event
 	}
 	return &event{
 		root: b.root, line: index, text: clip(text), sig: sig, traceback: true, prefix: b.prefix,
-		printed: b.frames > 0 && (!rootFunctions[b.outermost] || b.scratch), importing: b.importing, chain: b.chain,
+		printed: b.frames > 0 && (!rootFunctions[b.outermost] || b.scratch), aside: b.importing || relays(b.prefix), chain: b.chain,
 	}
+}
+
+// relays says whether a prefix is of another program, whose output the job shows. That of a rank or of a logger has a number.
+func relays(prefix string) bool {
+	letters := 0
+	for i := range len(prefix) {
+		if isDigit(prefix[i]) {
+			return false
+		} else if isWord(prefix[i]) {
+			letters++
+		}
+	}
+	return letters >= 3 && !level.MatchString(prefix) && !strings.Contains(prefix, "ERROR")
 }
 
 // firstAllocation judges an out-of-memory error of the CUDA run time. Raised by the first barrier, before any step, it is not
