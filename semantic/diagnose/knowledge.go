@@ -73,6 +73,8 @@ type signature struct {
 	Mild bool `yaml:"mild"`
 	// Subjects are the components that the signature is about instead if the line has a word of them.
 	Subjects []string `yaml:"subjects"`
+	// Elsewhere: the job may lose what the signature is about, such as a node, and go on with others.
+	Elsewhere bool `yaml:"elsewhere"`
 	// Parse names what reads the rest of the line: xid, sxid, first-allocation.
 	Parse string `yaml:"parse"`
 

@@ -183,9 +183,9 @@ func (e *event) over() bool {
 	return on && (e.printed || e.aside || !e.traceback && e.excused)
 }
 
-// isHardware says whether a signature is about a part of the node itself.
+// isHardware says whether a signature is about a part of the node itself, whose failure stands even if the job goes on.
 func (s *signature) isHardware() bool {
-	return s.Class == Infrastructure && slices.Contains([]string{"gpu", "nvlink", "node"}, s.Component)
+	return !s.Elsewhere && s.Class == Infrastructure && slices.Contains([]string{"gpu", "nvlink", "node"}, s.Component)
 }
 
 // choose returns the root, or nil.
@@ -223,7 +223,7 @@ const lastLines = 8
 
 // closed says whether the job's last words are that it ended well, so that what it printed about an error on the way did not end it.
 func (s *scan) closed(e *event) bool {
-	return s.closing > e.line && s.lines-s.closing <= lastLines && !e.traceback && e.rank() != aDecisive && (e.mild || !e.sig.isHardware())
+	return s.closing > e.line && s.lines-s.closing <= lastLines && !e.traceback && (e.mild || !e.sig.isHardware())
 }
 
 // failedAfter says whether a launcher reports a failed process after an event. So the program could not do without what was optional.
