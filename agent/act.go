@@ -90,19 +90,34 @@ func (a *Agent) act(ctx context.Context, r *agentpb.Record) error {
 		limited, cancel := context.WithDeadline(ctx, deadline)
 		defer cancel()
 		why = a.with(dir, func(b checkpoint.Local) error {
-			return checkpoint.Pause(limited, b, pids, checkpoint.Options{Timeout: tryTimeout, Retries: math.MaxInt, Backoff: time.Second})
+			return checkpoint.Pause(limited, b, pids, checkpoint.Options{Timeout: checkpoint.Longest(b, pids, tryTimeout), Retries: math.MaxInt, Backoff: time.Second})
 		})
 		if o.Action == agentpb.Action_ACTION_PAUSE {
 			return why // all are as before
 		}
 		if why == nil {
-			why = a.o.Images.Save(limited, dir, o.Id, pids)
+			why = a.store(limited, dir, o.Id, pids)
 		}
 		if why == nil {
 			return nil
 		}
 	}
 	return a.takeBack(ctx, r, pids, ours, why)
+}
+
+// store stores the memory of paused processes, but of those whose own save outlives them: it is stored.
+func (a *Agent) store(ctx context.Context, dir, name string, pids []int) error {
+	err := a.with(dir, func(b checkpoint.Local) error {
+		pids = slices.DeleteFunc(slices.Clone(pids), func(pid int) bool {
+			st, err := b.Status(pid)
+			return err == nil && st.Durable
+		})
+		return nil
+	})
+	if err != nil || len(pids) == 0 {
+		return err
+	}
+	return a.o.Images.Save(ctx, dir, name, pids)
 }
 
 // with opens the processes of a folder for something. No other command changes them meanwhile.

@@ -32,7 +32,7 @@ const (
 	// lease is after what time a process goes on by itself if the agent dies while it
 	// pauses it, and does not come back.
 	lease = 10 * time.Minute
-	// tryTimeout bounds one try of a pause. Tries are repeated until the deadline.
+	// tryTimeout bounds one try of a pause, unless a process says that it takes longer. Tries are repeated until the deadline.
 	tryTimeout = 10 * time.Second
 	// wayBack bounds what is done for an operation after its deadline.
 	wayBack = 5 * time.Minute

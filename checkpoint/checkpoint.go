@@ -163,16 +163,30 @@ func forward(ctx context.Context, b Backend, pid int, to Phase) error {
 // One between the ends of the path was being paused or resumed by a caller that died, and is
 // treated as a paused one.
 func Resume(ctx context.Context, b Backend, pids []int, timeout time.Duration) error {
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if err := restore(ctx, limited, b, pids, timeout); err != nil {
+		return err
+	}
+	return each(pids, func(pid int) error { return walk(limited, b, pid, Running) })
+}
+
+// Restore is Resume up to the last step: all have their GPU memory, and their calls wait.
+func Restore(ctx context.Context, b Backend, pids []int, timeout time.Duration) error {
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return restore(ctx, limited, b, pids, timeout)
+}
+
+func restore(ctx, limited context.Context, b Backend, pids []int, timeout time.Duration) error {
 	phases, err := observe(b, pids)
 	if err != nil {
 		return err
 	}
 	paused := slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return phases[pid] == Running })
-	limited, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
 	err = each(paused, func(pid int) error { return walk(limited, b, pid, b.Path()[1]) })
 	if err == nil {
-		return each(pids, func(pid int) error { return walk(limited, b, pid, Running) })
+		return nil
 	}
 	back, cancelBack := context.WithTimeout(context.WithoutCancel(ctx), max(timeout, wayBack))
 	defer cancelBack()

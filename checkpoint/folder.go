@@ -54,6 +54,16 @@ func (f *Folder) Step(ctx context.Context, pid int, to Phase) error {
 // Keep lets a saved process stay so.
 func (f *Folder) Keep(pid int) error { return f.of(pid).Keep(pid) }
 
+// Longest is the time of a step, or more if one of the processes says that it may take longer.
+func Longest(b Local, pids []int, step time.Duration) time.Duration {
+	for _, pid := range pids {
+		if st, err := b.Status(pid); err == nil {
+			step = max(step, st.Within)
+		}
+	}
+	return step
+}
+
 // List returns the processes of a folder, in ascending order; some may have ended.
 func List(dir string) ([]int, error) {
 	shim, err := gpu.List(dir)

@@ -74,7 +74,7 @@ func (f *Framework) Status(pid int) (Status, error) {
 		return Status{}, err
 	}
 	defer s.Close()
-	return Status{PID: pid, Phase: phase, Durable: s.Durable}, nil
+	return Status{PID: pid, Phase: phase, Durable: s.Durable, Within: s.Within}, nil
 }
 
 func (f *Framework) hold(pid int) (*gpu.Self, error) {

@@ -32,6 +32,8 @@ type Status struct {
 	Untracked int   `json:"untrackedCount"` // allocations that stay on the GPU
 	// Durable says that what it saves outlives it: a process that is started in its place goes on from there, also on another node.
 	Durable bool `json:"durable,omitempty"`
+	// Within is how long a step may take, as the process itself says; 0: it does not.
+	Within time.Duration `json:"-"`
 }
 
 // Status observes a process.

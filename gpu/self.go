@@ -18,16 +18,18 @@ import (
 //
 //	PID.self  the process holds an exclusive lock on it (flock) for as long as it lives. A line of words: "never", if it must not be
 //	          paused; "durable", if what it saves outlives it, where a process that is started in its place finds it, also on
-//	          another node; "signal=N started=TICKS namespace=INODE", if it wants that signal when it is asked for something:
-//	          with its start time, and its PID namespace if that is another one
+//	          another node; "within=SECONDS", how long it may take to save itself, and to come back; "signal=N started=TICKS
+//	          namespace=INODE", if it wants that signal when it is asked for something: with its start time, and its PID
+//	          namespace if that is another one
 //	PID.ask   what it is asked for, by Muster: NUMBER PHASE LEASE, the lease in seconds, 0 for none
 //	PID.says  how far it is: NUMBER PHASE and, if it could not do what it was asked for, why not
 //
 // The last two are replaced whole.
 type Self struct {
 	PID                int
-	Never              bool // it must not be paused
-	Durable            bool // what it saves outlives it
+	Never              bool          // it must not be paused
+	Durable            bool          // what it saves outlives it
+	Within             time.Duration // how long it may take to save itself, and to come back; 0: it does not say
 	dir                string
 	file               *os.File
 	lead               *os.File // locked by the command that leads it; nil for none
@@ -66,6 +68,9 @@ func OpenSelf(dir string, pid int) (*Self, error) {
 	return s, nil
 }
 
+// maxWithin is a day, in seconds: more is no time for which others wait.
+const maxWithin = 24 * 60 * 60
+
 func (s *Self) parse(text string) error {
 	for _, word := range strings.Fields(text) {
 		key, value, _ := strings.Cut(word, "=")
@@ -75,6 +80,8 @@ func (s *Self) parse(text string) error {
 			s.Never = true
 		case word == "durable":
 			s.Durable = true
+		case key == "within" && err == nil && n > 0 && n <= maxWithin:
+			s.Within = time.Duration(n) * time.Second
 		case key == "signal" && err == nil && n > 0 && n < 65:
 			s.signal = syscall.Signal(n)
 		case key == "started" && err == nil:
@@ -82,7 +89,7 @@ func (s *Self) parse(text string) error {
 		case key == "namespace" && err == nil:
 			s.namespace = n
 		default:
-			return fmt.Errorf("%s: expected never, durable, signal=N, started=TICKS or namespace=INODE; found %q", s.path("self"), word)
+			return fmt.Errorf("%s: expected never, durable, within=SECONDS, signal=N, started=TICKS or namespace=INODE; found %q", s.path("self"), word)
 		}
 	}
 	if s.signal != 0 && s.started == 0 {

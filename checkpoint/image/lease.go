@@ -161,11 +161,14 @@ type Claim struct{ lease *lease }
 // Release gives the name back. If the owner dies before, that counts for 2 minutes.
 func (c *Claim) Release() { c.lease.end() }
 
-// Held is an error if another one may have the name by now, as the store took no sign of life for too long.
+// ErrLost is a claim that was broken.
+var ErrLost = fmt.Errorf("the store took no sign of life for %v, and the name may be another one's", leaseFor)
+
+// Held is ErrLost if another one may have the name by now, as the store took no sign of life for too long.
 func (c *Claim) Held(ctx context.Context) error {
 	err := c.lease.held(ctx)
 	if errors.Is(err, errBroken) {
-		err = fmt.Errorf("the store took no sign of life for %v, and the name may be another one's", leaseFor)
+		err = ErrLost
 	}
 	return err
 }

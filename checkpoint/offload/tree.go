@@ -51,8 +51,16 @@ func (w *Whole) hybrid(do func(*checkpoint.Hybrid) error) error {
 	return do(b)
 }
 
-// members are the processes of a tree that use a GPU.
+// members are the processes of a tree that use a GPU: one or more.
 func (w *Whole) members(root int) (pids []int, err error) {
+	pids, err = w.users(root)
+	if err == nil && len(pids) == 0 {
+		err = fmt.Errorf("no process of the tree of process %d uses a GPU by Muster's libcuda.so.1 with the folder %s", root, w.Dir)
+	}
+	return pids, err
+}
+
+func (w *Whole) users(root int) (pids []int, err error) {
 	tree, err := criu.Tree(root)
 	if err != nil {
 		return nil, err
@@ -86,9 +94,6 @@ func (w *Whole) members(root int) (pids []int, err error) {
 		default:
 			pids = append(pids, pid)
 		}
-	}
-	if len(pids) == 0 {
-		return nil, fmt.Errorf("no process of the tree of process %d uses a GPU by Muster's libcuda.so.1 with the folder %s", root, w.Dir)
 	}
 	return pids, nil
 }
@@ -204,6 +209,23 @@ func (w *Whole) dump(ctx context.Context, root int, name string, pids []int) (sa
 // Restore brings the processes of an image back, lets them go on, and deletes the image. It returns the one from which the others descend, and those that use a GPU. After an error they are
 // not there and the image is, or they are there and stay paused: the error says so.
 func (w *Whole) Restore(ctx context.Context, e image.Entry, timeout time.Duration) (root int, pids []int, err error) {
+	root, pids, err = w.BringBack(ctx, e, timeout)
+	if err == nil {
+		if err = w.Release(ctx, root, timeout); err != nil {
+			err = paused(e, err)
+		}
+	}
+	if err != nil {
+		return root, pids, err
+	}
+	if err := w.Images.Delete(ctx, e); err != nil {
+		return root, pids, fmt.Errorf("%w: %w", ErrImageStays, err)
+	}
+	return root, pids, nil
+}
+
+// BringBack is Restore up to the last step: the processes have their GPU memory, their calls wait, until Release or the end of the lease, and the image is there still.
+func (w *Whole) BringBack(ctx context.Context, e image.Entry, timeout time.Duration) (root int, pids []int, err error) {
 	if err := w.CRIU.Check(ctx); err != nil {
 		return 0, nil, err
 	}
@@ -220,21 +242,26 @@ func (w *Whole) Restore(ctx context.Context, e image.Entry, timeout time.Duratio
 	if root, err = w.bringBack(ctx, m); err != nil {
 		return 0, nil, fmt.Errorf("image %s: %w", e.ID, err)
 	}
-	if err := w.hybrid(func(b *checkpoint.Hybrid) error { return checkpoint.Resume(ctx, b, pids, timeout) }); err != nil {
-		return root, pids, fmt.Errorf("the processes are back and stay paused: muster resume continues them, and image %s is of no use now: %w", e.ID, err)
-	}
-	if err := w.Images.Delete(ctx, e); err != nil {
-		return root, pids, fmt.Errorf("%w: %w", ErrImageStays, err)
+	if err := w.hybrid(func(b *checkpoint.Hybrid) error { return checkpoint.Restore(ctx, b, pids, timeout) }); err != nil {
+		return root, pids, paused(e, err)
 	}
 	return root, pids, nil
+}
+
+func paused(e image.Entry, err error) error {
+	return fmt.Errorf("the processes are back and stay paused: muster resume continues them, and image %s is of no use now: %w", e.ID, err)
 }
 
 // ErrImageStays is an image that could not be deleted after its processes went on.
 var ErrImageStays = errors.New("the processes go on, and their image cannot be deleted")
 
 // End ends the processes that Restore brought back and left paused. Their image brings them back again.
-func (w *Whole) End(root int, pids []int) error {
+func (w *Whole) End(root int) error {
 	tree, err := criu.Tree(root)
+	if err != nil {
+		return err
+	}
+	pids, err := w.users(root)
 	if err != nil {
 		return err
 	}

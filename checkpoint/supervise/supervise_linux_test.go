@@ -77,7 +77,7 @@ func newSite(t *testing.T) *site {
 }
 
 func (s *site) whole() *offload.Whole {
-	w := &offload.Whole{Dir: s.n.Dir, Lease: time.Minute, Scratch: s.t.TempDir(), Images: s.images, Step: func(string, int64) {}}
+	w := &offload.Whole{Dir: supervise.Folder(s.n.Dir, "train"), Lease: time.Minute, Scratch: s.t.TempDir(), Images: s.images, Step: func(string, int64) {}}
 	program, driver, environment := s.n.Caller()
 	w.Calls = &gpu.Calls{Program: program, Driver: driver, Dir: w.Dir, Environment: environment}
 	s.t.Cleanup(w.Calls.Close)
@@ -88,7 +88,7 @@ func (s *site) whole() *offload.Whole {
 func (s *site) run(command ...string) (signals chan<- os.Signal, code func() int) {
 	_, environment := s.n.Trainer()
 	j := &supervise.Job{
-		Name: "train", Command: command, Environment: environment, Whole: s.whole(), Pause: checkpoint.Options{Timeout: time.Minute},
+		Name: "train", Command: command, Dir: s.n.Dir, Environment: environment, Whole: s.whole(), Pause: checkpoint.Options{Timeout: time.Minute},
 		Within: time.Minute, Restore: time.Minute, Out: s.out, Err: s.out, Say: func(line string) { fmt.Fprintln(s.said, line) },
 	}
 	ask, ended := make(chan os.Signal, 1), make(chan int, 1)
@@ -110,20 +110,26 @@ func (s *site) run(command ...string) (signals chan<- os.Signal, code func() int
 	}
 }
 
+// trainer is a command that does what is written to the file.
+func (s *site) trainer() (command []string, commands *os.File) {
+	trainer, _ := s.n.Trainer()
+	in := filepath.Join(s.t.TempDir(), "in")
+	if err := unix.Mkfifo(in, 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	commands, err := os.OpenFile(in, os.O_RDWR, 0)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { commands.Close() })
+	return []string{"sh", "-c", "exec " + trainer + " <>" + in}, commands
+}
+
 // A job is told twice to leave, and is run again. It goes on each time where it was: what the three runs print is what one prints that is never
 // told so, each line once.
 func TestJobLeavesAndComesBack(t *testing.T) {
 	s := newSite(t)
-	trainer, _ := s.n.Trainer()
-	in := filepath.Join(t.TempDir(), "in")
-	if err := unix.Mkfifo(in, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	commands, err := os.OpenFile(in, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer commands.Close()
+	command, commands := s.trainer()
 	const work = "alloc 1048576\ntrain 0 1048576 600\n"
 	undisturbed := s.n.Start(t)
 	undisturbed.Send("%s", strings.TrimSpace(work))
@@ -133,7 +139,6 @@ func TestJobLeavesAndComesBack(t *testing.T) {
 	}
 	undisturbed.Kill()
 
-	command := []string{"sh", "-c", "exec " + trainer + " <>" + in}
 	fmt.Fprint(commands, work)
 	signals, code := s.run(command...)
 	s.out.until(t, "step 10\n")
@@ -142,7 +147,7 @@ func TestJobLeavesAndComesBack(t *testing.T) {
 		if got := code(); got != supervise.Moved {
 			t.Fatalf("exit code %d; it said %s", got, s.said)
 		}
-		if left, _ := filepath.Glob(s.n.Dir + "/*.*[^k]"); len(left) > 0 { // but for locks
+		if left, _ := filepath.Glob(supervise.Folder(s.n.Dir, "train") + "/*.*[^k]"); len(left) > 0 { // but for locks
 			t.Fatal(left)
 		}
 		s.said = &text{}
@@ -170,6 +175,9 @@ func TestJobThatStays(t *testing.T) {
 	s.out.until(t, "on\n")
 	_, second := s.run("sh", "-c", "echo second; exit 3")
 	s.said.until(t, "waiting until it has ended")
+	if err := checkpoint.Pause(t.Context(), s.leader(time.Hour), []int{os.Getpid()}, checkpoint.Options{Timeout: time.Minute}); err == nil || !strings.Contains(err.Error(), "no process of the tree") {
+		t.Error(err)
+	}
 	signals <- syscall.SIGTERM
 	if got := code(); got != 5 || !strings.Contains(s.said.String(), "cannot move to an image, and is asked to end: no process of the tree") {
 		t.Errorf("exit code %d; it said %s", got, s.said)
@@ -183,7 +191,7 @@ func TestJobThatStays(t *testing.T) {
 	if _, code := s.run("/no/such/program"); code() != 127 || !strings.Contains(s.said.String(), "/no/such/program: no such file") {
 		t.Error(s.said)
 	}
-	if left, _ := filepath.Glob(s.n.Dir + "/train.*"); len(left) > 0 {
+	if left, _ := filepath.Glob(supervise.Folder(s.n.Dir, "train") + "/train.*"); len(left) > 0 {
 		t.Error(left)
 	}
 }
@@ -261,17 +269,7 @@ func (k keeps) Delete(ctx context.Context, object string) error {
 // A job that does not go on, as the GPU is full, leaves no process, and goes on later. One whose image cannot be deleted goes on, and moves again when it can.
 func TestJobGoesOnLater(t *testing.T) {
 	s := newSite(t)
-	trainer, _ := s.n.Trainer()
-	in := filepath.Join(t.TempDir(), "in")
-	if err := unix.Mkfifo(in, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	commands, err := os.OpenFile(in, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer commands.Close()
-	command := []string{"sh", "-c", "exec " + trainer + " <>" + in}
+	command, commands := s.trainer()
 	signals, code := s.run(command...)
 	fmt.Fprintf(commands, "alloc %d\n", 16<<20)
 	s.out.until(t, "alloc 0")
@@ -292,7 +290,7 @@ func TestJobGoesOnLater(t *testing.T) {
 	if _, code := s.run(command...); code() != 1 || gpu.Alive(pid) || pid == 0 {
 		t.Fatalf("process %d runs: %v; it said %s", pid, gpu.Alive(pid), s.said)
 	}
-	if left, _ := filepath.Glob(filepath.Join(s.n.Dir, fmt.Sprint(pid, ".[pdg]*"))); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(supervise.Folder(s.n.Dir, "train"), fmt.Sprint(pid, ".[pdg]*"))); len(left) > 0 {
 		t.Error(left)
 	}
 	hog.Kill()

@@ -86,8 +86,11 @@ of its pods' nodes pause all of its processes as one. It keeps its GPUs.`,
 			defer backend.Close()
 			ctx, stop := interruptible(c)
 			defer stop()
-			began := time.Now()
-			if err := checkpoint.Pause(ctx, backend, pids, checkpoint.Options{Timeout: time.Duration(timeout), Retries: retries, Backoff: time.Second}); err != nil {
+			began, try := time.Now(), time.Duration(timeout)
+			if !c.Flags().Changed("timeout") {
+				try = checkpoint.Longest(backend, pids, try)
+			}
+			if err := checkpoint.Pause(ctx, backend, pids, checkpoint.Options{Timeout: try, Retries: retries, Backoff: time.Second}); err != nil {
 				return pauseError(dir, err)
 			}
 			return writeChanged(c, backend, pids, time.Since(began), asJSON)
@@ -96,7 +99,7 @@ of its pods' nodes pause all of its processes as one. It keeps its GPUs.`,
 	dirFlag(c, &dir)
 	c.Flags().StringVar(&name, "backend", "auto", "what pauses the processes: shim, driver, hybrid, which is both, framework, which is themselves, none, or auto: shim or framework as each process has it, else driver")
 	c.Flags().BoolVar(&list, "list", false, "list the processes that can be paused, and those that are")
-	durationVar(c.Flags(), &timeout, "timeout", "of one try: how long the GPU work in progress may take to end, and its memory to be copied")
+	durationVar(c.Flags(), &timeout, "timeout", "of one try: how long the GPU work in progress may take to end, and its memory to be copied; if it is not set, longer for a process that says so")
 	c.Flags().IntVar(&retries, "retries", retries, "how often to try again; before each try the command waits, 1 s at first and then twice as long")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a process, each on a line")
 	at.flags(c)

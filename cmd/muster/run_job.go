@@ -42,6 +42,10 @@ does, and ends with code 143. Run again with the same name and store, here or on
 node, it brings the processes back instead of starting the command, and they go on where
 they were. The program needs no change. If it cannot move, it gets the signal itself.
 
+For agents and muster pause, run is a process that saves itself, in --gpu-dir: asked to, it
+moves the command to the image, and brings it back when it is asked to, or when who asked
+is gone.
+
 The exit code is the command's otherwise; other signals are passed on. One command of a
 name runs at a time: another one waits until that has ended. Standard input is empty.
 As the first process of a container, run numbers the command's processes from 1000 on, so
@@ -77,7 +81,7 @@ that their IDs are free where they go on. docs/images.md says what it takes.`,
 			signal.Notify(broken, syscall.SIGPIPE) // the command gets it from its own pipe
 			defer signal.Stop(broken)
 			j := &supervise.Job{
-				Name: name, Command: args, Environment: withLibrary(), Whole: whole(dir, scratch, images, &meter{}),
+				Name: name, Command: args, Dir: dir, Environment: withLibrary(), Whole: whole(supervise.Folder(dir, name), scratch, images, &meter{}),
 				Pause:  checkpoint.Options{Timeout: time.Duration(timeout), Retries: retries, Backoff: time.Second},
 				Within: time.Duration(within), Restore: time.Duration(within),
 				Out: table.Raw(c.OutOrStdout()), Err: table.Raw(c.ErrOrStderr()),
