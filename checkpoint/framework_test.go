@@ -302,7 +302,7 @@ func TestFilesOfOthers(t *testing.T) {
 		}
 		return f
 	}
-	for _, text := range []string{"signal=9", "signal=0 started=1", "signal=99 started=1", "kill", "started=x", strings.Repeat("never ", 1000)} {
+	for _, text := range []string{"signal=9", "signal=0 started=1", "signal=99 started=1", "kill", "started=x", "within=0", "within=86401", strings.Repeat("never ", 1000)} {
 		f := put("7.self", text)
 		if _, err := gpu.OpenSelf(dir, 7); err == nil || errors.Is(err, gpu.ErrGone) {
 			t.Errorf("%.20s: %v", text, err)
@@ -314,6 +314,16 @@ func TestFilesOfOthers(t *testing.T) {
 	}
 	if _, err := gpu.OpenSelf(dir, 8); err == nil || errors.Is(err, gpu.ErrNoPage) {
 		t.Errorf("a link: %v", err)
+	}
+	// Who says how long it takes is waited for.
+	put("6.self", "within=30").Close()
+	if got := checkpoint.Longest(checkpoint.NewFolder(dir, time.Minute), []int{5, 6}, 10*time.Second); got != 10*time.Second {
+		t.Errorf("processes that have ended take %v", got)
+	}
+	long := put("6.self", "within=30")
+	defer long.Close()
+	if got := checkpoint.Longest(checkpoint.NewFolder(dir, time.Minute), []int{5, 6}, 10*time.Second); got != 30*time.Second {
+		t.Errorf("it takes %v", got)
 	}
 	// A process of another start time is not signalled.
 	f := put("9.self", fmt.Sprintf("signal=9 started=1 namespace=%d", 0))

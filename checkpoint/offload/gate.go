@@ -30,7 +30,7 @@ func (w *Whole) Gate(ctx context.Context, root int, o checkpoint.Options) error 
 	return checkpoint.Pause(ctx, b, pids, o)
 }
 
-// Renew begins the lease of processes anew whose calls wait.
+// Renew lets the lease of processes whose calls wait begin again.
 func (w *Whole) Renew(root int) error {
 	pids, err := w.users(root)
 	for _, pid := range pids {

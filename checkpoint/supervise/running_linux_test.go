@@ -168,7 +168,15 @@ func TestJobThatCannotBeSaved(t *testing.T) {
 	refused(t.Context(), "the store is full; all processes are as before")
 	<-asked
 	ctx, cancel := context.WithCancel(t.Context())
-	s.images.Store = stops{good, asked, func(ctx context.Context) error { cancel(); <-ctx.Done(); return ctx.Err() }}
+	s.images.Store = stops{good, asked, func(ctx context.Context) error {
+		cancel()
+		select {
+		case <-ctx.Done():
+		case <-time.After(30 * time.Second):
+			t.Error("it is not given up")
+		}
+		return errors.New("given up")
+	}}
 	refused(ctx, "interrupted")
 	<-asked
 	s.images.Store = good

@@ -43,8 +43,7 @@ node, it brings the processes back instead of starting the command, and they go 
 they were. The program needs no change. If it cannot move, it gets the signal itself.
 
 For agents and muster pause, run is a process that saves itself, in --gpu-dir: asked to, it
-moves the command to the image, and brings it back when it is asked to, or when who asked
-is gone.
+moves the command to the image, and brings it back when it is asked to, or who asked is gone.
 
 The exit code is the command's otherwise; other signals are passed on. One command of a
 name runs at a time: another one waits until that has ended. Standard input is empty.

@@ -121,7 +121,7 @@ var mayImport = map[string][]string{
 
 	"checkpoint/image":     {}, // it reads and writes files of the shim's, and asks no process
 	"checkpoint/criu":      {},
-	"checkpoint/supervise": {"checkpoint", "checkpoint/image", "checkpoint/offload"},
+	"checkpoint/supervise": {"checkpoint", "checkpoint/image", "checkpoint/offload", "gpu"},
 	"checkpoint/offload":   {"checkpoint", "checkpoint/criu", "checkpoint/image", "gpu"},
 	"agent":                {"agent/agentpb", "agent/hardware", "checkpoint", "checkpoint/image", "checkpoint/offload", "checkpoint/pause", "gpu"},
 	"agent/agentpb":        {},
