@@ -71,7 +71,7 @@ func (s *scan) countUp() {
 		}
 		for _, events := range s.events {
 			for _, e := range events {
-				if e.root > since && e.line < i && i <= e.watched {
+				if e.root >= since && e.line < i && i <= e.watched {
 					e.moved++
 				}
 			}
@@ -87,7 +87,7 @@ func (c *counts) keep(at shape, n count) {
 	c.last[at] = n
 }
 
-// isIdle says whether the numbers of a line count nothing that was done: it reports a failure, or that something waits. "timeouts=3" is a number like others.
+// isIdle says whether the numbers of a line count nothing that was done: it reports a failure, or that something waits. "timeouts=3" and "3 retried" are numbers like others.
 func (k *knowledge) isIdle(line []byte) bool {
 	for i := 0; i < len(line); {
 		if !isWord(line[i]) && line[i] != '_' {
@@ -98,7 +98,7 @@ func (k *knowledge) isIdle(line []byte) bool {
 		for end < len(line) && (isWord(line[end]) || line[end] == '_') {
 			end++
 		}
-		if words := k.idle[fold(line[i])]; words != nil && !isMetric(line[end:]) && slices.ContainsFunc(words, func(w string) bool { return beginsWith(line[i:end], w) }) {
+		if words := k.idle[fold(line[i])]; words != nil && !isMetric(line[:i], line[end:]) && slices.ContainsFunc(words, func(w string) bool { return beginsWith(line[i:end], w) }) {
 			return true
 		}
 		i = end
@@ -106,8 +106,11 @@ func (k *knowledge) isIdle(line []byte) bool {
 	return false
 }
 
-// isMetric says whether a number belongs to the word before: "=3", ": 3".
-func isMetric(behind []byte) bool {
+// isMetric says whether a word between these two is the name of a number: "3 ", "=3", ": 3".
+func isMetric(before, behind []byte) bool {
+	if n := len(before); n > 1 && before[n-1] == ' ' && isDigit(before[n-2]) {
+		return true
+	}
 	if len(behind) == 0 || behind[0] != '=' && behind[0] != ':' {
 		return false
 	}

@@ -162,6 +162,8 @@ func (e *event) over() bool {
 		return false
 	case e.restarted && e.begun >= enough:
 		return r <= aSuspect || !e.sig.isHardware()
+	case e.early && !e.traceback && !e.sig.isHardware() && e.begun >= begun:
+		return true
 	case r == aDecisive:
 		return on && !e.traceback
 	case e.mild && (on || e.continued > 0 || e.early && e.begun > 0):
@@ -171,8 +173,6 @@ func (e *event) over() bool {
 	case r <= aSuspect && on:
 		return !e.sig.isHardware() || e.excused
 	case r == aCascade && (e.continued > 0 || e.early && e.begun > 0): // a peer that is gone could not have taken part in the step
-		return true
-	case e.early && !e.traceback && !e.sig.isHardware() && e.begun >= begun:
 		return true
 	case e.early && (e.begun >= enough || e.moved >= moved): // at the start, the program may try what it can do without
 		return e.sig.Optional || e.printed || e.aside || !e.traceback && !e.sig.isHardware()
