@@ -165,7 +165,7 @@ func (e *event) over() bool {
 	case e.early && !e.traceback && !e.sig.isHardware() && e.begun >= begun:
 		return true
 	case r == aDecisive:
-		return on && !e.traceback
+		return on && !e.traceback && !e.sig.Elsewhere // a job that lost a node must begin again
 	case e.mild && (on || e.continued > 0 || e.early && e.begun > 0):
 		return true
 	case e.sig.Handled && !e.traceback && on:
@@ -175,12 +175,12 @@ func (e *event) over() bool {
 	case r == aCascade && (e.continued > 0 || e.early && e.begun > 0): // a peer that is gone could not have taken part in the step
 		return true
 	case e.early && (e.begun >= enough || e.moved >= moved): // at the start, the program may try what it can do without
-		return e.sig.Optional || e.printed || e.aside || !e.traceback && !e.sig.isHardware()
+		return e.sig.Optional || e.printed || e.relayed || e.importing || !e.traceback && !e.sig.isHardware()
 	case r <= aSuspect:
 		return false
 	}
 	// An error that no one caught ends its process, whatever the lines around it say.
-	return on && (e.printed || e.aside || !e.traceback && e.excused)
+	return on && (e.printed || e.relayed || !e.traceback && e.excused)
 }
 
 // isHardware says whether a signature is about a part of the node itself, whose failure stands even if the job goes on.

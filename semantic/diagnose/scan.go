@@ -19,8 +19,8 @@ type event struct {
 	traceback  bool
 	// printed tracebacks do not begin where a process does: the program caught the error and printed it.
 	printed bool
-	// aside: of a library that could not be imported, or of another program whose output the job shows. It may do without.
-	aside bool
+	// importing: a library could not be imported, which a program may do without. relayed: it is of another program, whose output the job shows.
+	importing, relayed bool
 	// excused errors have words around them that say that the program goes on.
 	excused bool
 	// mild: the level of its logger, or its signature, says that the program goes on.

@@ -239,7 +239,7 @@ func (s *scan) raised(b *block, index int64, text []byte, sig *signature) *event
 	}
 	return &event{
 		root: b.root, line: index, text: clip(text), sig: sig, traceback: true, prefix: b.prefix,
-		printed: b.frames > 0 && (!rootFunctions[b.outermost] || b.scratch), aside: b.importing || relays(b.prefix), chain: b.chain,
+		printed: b.frames > 0 && (!rootFunctions[b.outermost] || b.scratch), importing: b.importing, relayed: relays(b.prefix), chain: b.chain,
 	}
 }
 
