@@ -49,6 +49,7 @@ func TestRecovered(t *testing.T) {
 func TestEndedWell(t *testing.T) {
 	const steps = "step 10 loss 2\nstep 11 loss 2\nstep 12 loss 2\n"
 	const raised = "Traceback (most recent call last):\n  File \"a.py\", line 3, in <module>\n    f()\nValueError: bad sample\n"
+	const lost = "slurmstepd: error: *** STEP 4.0 ON n[1-4] CANCELLED AT 2026-01-02T03:04:05 DUE TO NODE FAILURE ***\n"
 	for text, want := range map[string]Category{
 		"OSError: [Errno 28] No space left on device\n":                                           Infrastructure,
 		"OSError: [Errno 28] No space left on device\nexit code: 0\n":                             None,
@@ -57,7 +58,10 @@ func TestEndedWell(t *testing.T) {
 		"OSError: [Errno 28] No space left on device\nexit code: 0\n" + strings.Repeat("-\n", 20): Infrastructure,
 		raised + "exit code: 0\n":                                                                 UserScript,
 		"NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\nexit code: 0\n":             Infrastructure,
-		raised + "resuming from step 9\n" + steps:                                                 None,
+		lost + steps:                            Infrastructure,
+		lost + "resuming from step 9\n" + steps: None,
+		"[sandbox] " + strings.ReplaceAll(raised, "\n", "\n[sandbox] ") + "\n" + strings.Repeat("-\n", 3) + "step 11 loss 2\nstep 12 loss 2\nstep 13 loss 2\n": None,
+		raised + "resuming from step 9\n" + steps: None,
 		raised + steps: UserScript,
 		"NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\nresuming from step 9\n" + steps: Infrastructure,
 	} {
