@@ -120,7 +120,7 @@ func (s *scan) line(index int64, line []byte) {
 	if index < s.until && s.before != nil && s.before.mayGoOn() {
 		s.countUp()
 	}
-	if len(s.found.signatures) == 0 && s.found.marks&^(1<<markExcuse|1<<markIdle) == 0 && len(s.blocks) == 0 {
+	if s.know.onlyNoise(&s.found) && s.found.marks&^(1<<markExcuse|1<<markIdle) == 0 && len(s.blocks) == 0 {
 		s.excused(index, line)
 		return
 	}
