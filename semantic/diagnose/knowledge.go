@@ -439,11 +439,6 @@ func (k *knowledge) look(line []byte, m *matched) {
 	slices.Sort(m.signatures)
 }
 
-// onlyNoise says whether no signature that was found can be more than noise, so that none has to be tried.
-func (k *knowledge) onlyNoise(m *matched) bool {
-	return !slices.ContainsFunc(m.signatures, func(n int32) bool { return k.signatures[n].Role != roleNoise })
-}
-
 func (m *matched) has(mark int) bool { return m.marks&(1<<mark) != 0 }
 
 // classify returns the first of the signatures found that the line matches as a whole, or nil.

@@ -221,9 +221,20 @@ func (s *scan) stands(e *event) bool {
 // lastLines is how many lines the closing words of a job have.
 const lastLines = 8
 
+// close looks for the closing words of the job in its last lines.
+func (s *scan) close() {
+	for i := max(s.lines-lastLines, s.closing+1, 0); i < s.lines; i++ {
+		line := s.ring[i%ring]
+		s.know.look(line, &s.found)
+		if sig := s.know.classify(line, &s.found, false, false); sig != nil && sig.Role == roleClosing {
+			s.closing = i
+		}
+	}
+}
+
 // closed says whether the job's last words are that it ended well, so that what it printed about an error on the way did not end it.
 func (s *scan) closed(e *event) bool {
-	return s.closing > e.line && s.lines-s.closing <= lastLines && !e.traceback && (e.mild || !e.sig.isHardware())
+	return s.closing > e.line && s.closing >= s.lines-lastLines && !e.traceback && (e.mild || !e.sig.isHardware())
 }
 
 // failedAfter says whether a launcher reports a failed process after an event. So the program could not do without what was optional.
@@ -239,6 +250,7 @@ func (s *scan) verdict() Verdict {
 		}
 	}
 	s.look()
+	s.close()
 	e := s.choose()
 	if e == nil || e.sig.Class == None {
 		return s.noFailure(e)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math/bits"
 	"regexp"
+	"slices"
 	"strconv"
 
 	"github.com/muster-sched/muster/semantic/logtext"
@@ -120,7 +121,7 @@ func (s *scan) line(index int64, line []byte) {
 	if index < s.until && s.before != nil && s.before.mayGoOn() {
 		s.countUp()
 	}
-	if s.know.onlyNoise(&s.found) && s.found.marks&^(1<<markExcuse|1<<markIdle) == 0 && len(s.blocks) == 0 {
+	if !s.matters() && s.found.marks&^(1<<markExcuse|1<<markIdle) == 0 && len(s.blocks) == 0 {
 		s.excused(index, line)
 		return
 	}
@@ -159,6 +160,19 @@ func (s *scan) line(index int64, line []byte) {
 	if sig != nil {
 		s.observe(index, line, sig)
 	}
+}
+
+// matters says whether a signature that was found can change the verdict, so that it has to be tried.
+func (s *scan) matters() bool {
+	return slices.ContainsFunc(s.found.signatures, func(n int32) bool {
+		switch s.know.signatures[n].Role {
+		case roleNoise, roleClosing:
+			return false
+		case roleRestarts, roleRecovered:
+			return s.before != nil
+		}
+		return true
+	})
 }
 
 // level finds the level of a logger that says that the program goes on. NCCL reports its errors as warnings.
@@ -204,9 +218,7 @@ func (s *scan) bareException(line []byte) *signature {
 
 func (s *scan) observe(index int64, line []byte, sig *signature) {
 	switch sig.Role {
-	case roleNoise:
-	case roleClosing:
-		s.closing = index
+	case roleNoise, roleClosing:
 	case roleRestarts:
 		s.restarts()
 	case roleRecovered:
