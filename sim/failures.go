@@ -125,7 +125,7 @@ func (r *run) breakDown(now core.Time, s *state, e *event) error {
 	r.stats.Failures.Failures++
 	r.stats.Failures.GPUHours += float64(s.GPUs()) / float64(core.WholeGPU) * (now - w.started).Seconds() / 3600
 	name := s.placed[x.pod].Node
-	r.halt(now, s, w.pods)
+	r.halt(now, s, w.pods, 0)
 	if s.chance.Float64() < x.kind.Stays {
 		r.spoil(now, r.nodes[name], x.kind)
 	}

@@ -49,6 +49,8 @@ type Models struct {
 	// Checkpoint is the checkpoint interval of jobs for which the workload gives none; 0
 	// means that they do not save progress.
 	Checkpoint core.Time
+	// SaveWithin is how long jobs take to save their progress when they are asked to, for which the workload does not say it.
+	SaveWithin core.Time
 }
 
 // node is a node as the simulator sees it.
@@ -180,7 +182,7 @@ func (r *run) loseNode(now core.Time, n *node) error {
 				gone = append(gone, i)
 			}
 		}
-		r.halt(now, s, gone)
+		r.halt(now, s, gone, 0)
 		s.short = s.Gang && !s.hasLeast(gone)
 		s.gone(gone)
 		if err := r.release(now, s, gone, NodeLost, Eviction{}); err != nil {

@@ -425,6 +425,12 @@ func (r *run) submit(now core.Time, j workload.Job) error {
 	if j.Checkpoint == 0 {
 		j.Checkpoint = r.Models.Checkpoint
 	}
+	if j.SaveWithin == 0 {
+		j.SaveWithin = r.Models.SaveWithin
+	}
+	if !r.asksToSave(&j.Job) {
+		j.SaveWithin = 0
+	}
 	if j.Suspend.HostMemMiB == 0 {
 		j.Suspend = r.Models.Suspend
 	}
@@ -641,8 +647,8 @@ func (r *run) stop(now core.Time, w *runner) {
 }
 
 // halt stops the runners of pods that leave before their work is done. The work since the
-// last checkpoint is lost. A gang continues while it has its minimum of pods.
-func (r *run) halt(now core.Time, s *state, pods []int) {
+// last checkpoint is lost; of a job that saves its progress first, the time of that. A gang continues while it has its minimum of pods.
+func (r *run) halt(now core.Time, s *state, pods []int, saves core.Time) {
 	if s.Gang && s.hasLeast(pods) {
 		return
 	}
@@ -660,15 +666,22 @@ func (r *run) halt(now core.Time, s *state, pods []int) {
 			continue
 		}
 		worked, kept := w.banked+core.Time(float64(max(0, now-w.started))*w.speed), core.Time(0)
-		if s.Checkpoint > 0 {
+		lost := saves
+		switch {
+		case saves > 0:
+			kept = worked
+		case s.Checkpoint > 0:
 			kept = worked / s.Checkpoint * s.Checkpoint
+			fallthrough
+		default:
+			lost = worked - kept
 		}
 		w.left -= min(kept, w.left)
 		gpus := core.Milli(0)
 		for _, p := range w.pods {
 			gpus += core.Milli(bits.OnesCount64(s.placed[p].GPUs)) * s.placed[p].GPU
 		}
-		s.Lost += float64(gpus) * (worked - kept).Seconds()
+		s.Lost += float64(gpus) * lost.Seconds()
 		r.stop(now, w)
 	}
 }
@@ -746,7 +759,7 @@ func (r *run) forget(s *state) {
 	}
 }
 
-// evict stops pods, which leave after their grace.
+// evict stops pods, which leave after their grace. A job that can save its progress does that first, and has its GPUs meanwhile.
 func (r *run) evict(now core.Time, s *state, d *core.Decision) error {
 	r.stats.Decisions += len(d.Pods)
 	var pods []int
@@ -768,7 +781,8 @@ func (r *run) evict(now core.Time, s *state, d *core.Decision) error {
 	case core.Consolidation, core.Requested, core.Defragmentation:
 		why = Restarted
 	}
-	r.halt(now, s, pods)
+	saves := r.saveTime(s, d.Reason)
+	r.halt(now, s, pods, saves)
 	leaves := [][]int{pods}
 	if r.Models.Shutdown != (Shutdown{}) {
 		leaves = leaves[:0]
@@ -780,7 +794,7 @@ func (r *run) evict(now core.Time, s *state, d *core.Decision) error {
 		takes, killed := r.shutdown()
 		l := &leave{pods: group, why: why, by: Eviction{d.For, now, killed}}
 		s.leaving = append(s.leaving, l)
-		r.plan(event{at: now + takes, do: depart, job: s, leave: l})
+		r.plan(event{at: now + saves + takes, do: depart, job: s, leave: l})
 	}
 	return r.giveUpOf(now, s, pods)
 }

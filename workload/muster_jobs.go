@@ -18,7 +18,7 @@ import (
 var musterJobs = jobFormat{
 	columns: columns{exact: true, required: []string{"job", "task", "queue", "kind", "class", "priority", "gang",
 		"pods", "gpu_milli", "cpu_milli", "mem_mib", "gpu_models", "submit_s", "duration_s", "outcome",
-		"checkpoint_s", "locked", "topology", "affinity"}, optional: []string{"mobility", "standby", "user", "profile", "suspend", "combinations", "alternatives"}},
+		"checkpoint_s", "locked", "topology", "affinity"}, optional: []string{"mobility", "standby", "user", "profile", "suspend", "combinations", "alternatives", "checkpoint_within_s"}},
 	start: func(t *table, _ *Options) nextJob { return (&jobReader{t: t}).next },
 }
 
@@ -49,6 +49,7 @@ const (
 	jobSuspend
 	jobCombinations
 	jobAlternatives
+	jobSaveWithin
 )
 
 // Names of the classes and outcomes in files.
@@ -154,6 +155,9 @@ func (r *jobReader) row() Job {
 	j.Submitted = t.seconds(jobSubmit)
 	j.Duration = t.seconds(jobDuration)
 	j.Checkpoint = t.seconds(jobCheckpoint)
+	if len(t.text(jobSaveWithin)) > 0 {
+		j.SaveWithin = t.seconds(jobSaveWithin)
+	}
 	j.Outcome = Outcome(t.choice(jobOutcome, outcomes))
 	j.Topology = r.topology()
 	a := r.affinity()
@@ -262,6 +266,7 @@ func (r *jobReader) join(j *Job) {
 		{jobSuspend, k.Suspend == j.Suspend},
 		{jobTopology, k.Topology == j.Topology},
 		{jobAlternatives, k.Alternatives == j.Alternatives},
+		{jobSaveWithin, k.SaveWithin == j.SaveWithin},
 	} {
 		if !agreed.same {
 			r.t.wrong(agreed.column, fmt.Sprintf("the same as in the row above, of the same job %q", j.Name))

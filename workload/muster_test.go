@@ -198,7 +198,7 @@ func randomJobs(rng *rand.Rand, n int) []Job {
 				Name: fmt.Sprint(randomName(rng, ""), i), Queue: randomName(rng, ""),
 				Kind: core.Kind(rng.IntN(len(core.Kinds))), Class: core.Class(rng.IntN(2)), Priority: int32(rng.Uint32()),
 				Gang: rng.IntN(2) == 0, Locked: rng.IntN(2) == 0, Mobility: core.Mobility(rng.IntN(2)),
-				Submitted: at, Checkpoint: randomTime(rng, Endless),
+				Submitted: at, Checkpoint: randomTime(rng, Endless), SaveWithin: randomTime(rng, Endless),
 			},
 			Duration: randomTime(rng, Endless), Outcome: Outcome(rng.IntN(3)),
 		}
@@ -357,7 +357,7 @@ func TestWritersRefuse(t *testing.T) {
 // The empty workload has a header and no jobs.
 func TestEmptyWorkload(t *testing.T) {
 	text := write(t, nil)
-	if want := strings.TrimSuffix(jobsHeader, "\n") + ",mobility,standby,user,profile,suspend,combinations,alternatives\n"; text != want {
+	if want := strings.TrimSuffix(jobsHeader, "\n") + ",mobility,standby,user,profile,suspend,combinations,alternatives,checkpoint_within_s\n"; text != want {
 		t.Errorf("got %q, want %q", text, want)
 	}
 	if jobs, err := collect(text, Options{}); err != nil || len(jobs) != 0 {

@@ -61,7 +61,7 @@ func writableJob(j *Job) error {
 		return fmt.Errorf("NotPreemptible, NeverPreempts, NeverOnLent, NeverRestarts and Foreign have no column")
 	case len(j.Tasks) == 0 || len(j.Tasks) > maxTasks || j.Pods() > maxPods:
 		return fmt.Errorf("1..%d tasks of %d pods in all, found %d tasks", maxTasks, maxPods, len(j.Tasks))
-	case min(j.Submitted, j.Duration, j.Checkpoint) < 0 || max(j.Submitted, j.Duration, j.Checkpoint) > Endless:
+	case min(j.Submitted, j.Duration, j.Checkpoint, j.SaveWithin) < 0 || max(j.Submitted, j.Duration, j.Checkpoint, j.SaveWithin) > Endless:
 		return fmt.Errorf("times 0..%v s", Endless.Seconds())
 	case j.Name == "" || j.Queue == "" || !plain(j.Name) || !plain(j.Queue) || j.User != "" && !plain(j.User) || j.Profile != "" && !plain(j.Profile):
 		return fmt.Errorf("its name, queue %q, user %q or profile %q %w", j.Queue, j.User, j.Profile, errUnwritable)
@@ -166,6 +166,11 @@ func (r *row) task(j *Job, t *core.Task) {
 	r.text(suspensionText(j.Suspend))
 	r.text(core.FormatCombinations(j.Combinations, nil))
 	r.text(map[bool]string{true: "true"}[j.Alternatives])
+	if j.SaveWithin > 0 {
+		r.seconds(j.SaveWithin)
+	} else {
+		r.text("")
+	}
 	r.end()
 }
 

@@ -56,6 +56,7 @@ func (f *modelFlags) register(flags *pflag.FlagSet) {
 	f.Failures.Test = 900 * core.Second
 	durationVar(flags, &f.Failures.Test, "test-time", "how long a test of a node takes, under a policy with recovery.tests; it finds every fault")
 	durationVar(flags, &f.Checkpoint, "checkpoint", "checkpoint interval of jobs whose workload gives none; by default they save no progress")
+	durationVar(flags, &f.SaveWithin, "checkpoint-within", "how long jobs whose workload does not say it take to save their progress when they are asked to, which they are before an eviction; by default they are not asked")
 	flags.StringVar(&f.suspend, "suspend", "", "`PAUSE,RESUME,MIB` of jobs whose workload does not say it, such as 5s,10s,163840: under a policy with preemption.maxSuspended they are suspended instead of evicted")
 	flags.BoolVar(&f.estimates, "estimates", false, "give the engine the exact run time of each job, as an oracle")
 }

@@ -10,7 +10,7 @@ import (
 type job struct {
 	name, queue, class string
 	// duration is its run time, which the engine knows if the run has estimates; 0 where the file does not
-	// say. checkpoint is the interval at which it saves its progress.
+	// say. checkpoint is the interval at which it saves its progress, or the time in which it does that when it is asked to, if that is less.
 	duration, checkpoint int64
 	user                 string
 	running              int64 // its pods that count as running for the bounds of queues
@@ -218,6 +218,9 @@ func (s *submissions) job() *job {
 	}
 	j.rank.class = j.class
 	j.duration, j.checkpoint = s.optionalTime("duration_s"), s.optionalTime("checkpoint_s")
+	if within := s.optionalTime("checkpoint_within_s"); within > 0 && (j.checkpoint == 0 || within < j.checkpoint) {
+		j.checkpoint = within
+	}
 	for part := range strings.SplitSeq(s.text("topology"), ";") {
 		word, level, ok := strings.Cut(part, "=")
 		if !ok {
