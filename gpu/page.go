@@ -25,6 +25,9 @@ const (
 	atInFlight, atUntracked, atErrno                               = 36, 40, 44
 	atLease, atStarted, atReserved, atActive, atWaited, atReopened = 48, 56, 64, 72, 80, 88
 	atSaves, atNamespace                                           = 92, 96
+
+	// What a replay says, behind the page's own words.
+	atObjects, atRefusal, refusalSize = 2048, 2052, 508
 )
 
 // Gate says whether calls that use the GPU go on.
@@ -42,6 +45,17 @@ type Command uint32
 const (
 	Save    Command = 1 // copy the memory in use to a file, and release the GPU's
 	Restore Command = 2 // the way back; the gate is closed then
+
+	// Record and replay: docs/adr/0066.
+	Examine Command = 16 // can it be released? ErrRefused
+	Release Command = 17 // destroy what a saved process has on the GPU beside its memory, contexts included
+	Replay  Command = 18 // the way back: it is saved then
+)
+
+// States of the page.
+const (
+	stateSaved    = 1
+	stateReleased = 16
 )
 
 // Results of a command other than those of the CUDA driver.
@@ -50,6 +64,7 @@ const (
 	resultCancelled   = 10001
 	resultCorrupt     = 10002
 	resultFile        = 10003
+	resultRefused     = 10016
 )
 
 var (
@@ -67,6 +82,8 @@ var (
 	ErrDamaged = errors.New("the saved memory is damaged")
 	// ErrNoData is a paused process whose memory is not beside its page.
 	ErrNoData = errors.New("its saved memory is not there")
+	// ErrRefused is a process of which a replay would miss something. It has all that it had.
+	ErrRefused = errors.New("the process cannot be replayed")
 	// ErrBusy is a page at which another command is at work.
 	ErrBusy = errors.New("another command is at work on it")
 )
@@ -165,7 +182,13 @@ func (p *Page) Alive() bool {
 func (p *Page) Gate() Gate { return Gate(p.load(atGate)) }
 
 // IsSaved says whether the process's memory is in the file and not on the GPU.
-func (p *Page) IsSaved() bool { return p.load(atState) == 1 }
+func (p *Page) IsSaved() bool { return p.load(atState) == stateSaved || p.IsReleased() }
+
+// IsReleased says whether a saved process has nothing on the GPU, and is to be replayed first.
+func (p *Page) IsReleased() bool { return p.load(atState) == stateReleased }
+
+// Objects is how many objects of the driver's the process has, which a replay would make again.
+func (p *Page) Objects() int { return int(p.load(atObjects)) }
 
 // InFlight is the number of calls that have passed the gate and have not returned.
 func (p *Page) InFlight() int { return int(p.load(atInFlight)) }
@@ -222,6 +245,9 @@ func (p *Page) Result() error {
 		return ErrNoMemory
 	case resultCancelled:
 		return ErrCancelled
+	case resultRefused:
+		text, _, _ := strings.Cut(string(p.data[atRefusal:atRefusal+refusalSize]), "\x00")
+		return fmt.Errorf("%w: %s", ErrRefused, text)
 	case resultCorrupt:
 		return fmt.Errorf("%s: %w", filepath.Join(p.dir, strconv.Itoa(p.PID)+".data"), ErrDamaged)
 	case resultFile:

@@ -798,6 +798,14 @@ static const struct builtin {
 #include "kernels.inc"
 
 MUSTER_EXPORT CUresult cuModuleLoadData(CUmodule *m, const void *image) { return load(m, image, NULL, 0); }
+MUSTER_EXPORT CUresult cuModuleLoad(CUmodule *m, const char *path) {
+	char image[65536] = {0};
+	FILE *f = fopen(path, "re");
+	if (!f || fread(image, 1, sizeof image - 1, f) == 0)
+		return CUDA_ERROR_FILE_NOT_FOUND;
+	fclose(f);
+	return load(m, image, NULL, 0);
+}
 MUSTER_EXPORT CUresult cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name) {
 	if (!m || !m->alive)
 		return CUDA_ERROR_INVALID_HANDLE;

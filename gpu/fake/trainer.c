@@ -15,6 +15,11 @@
 //	copies N BYTES          -> copied X, GB/s to pinned host memory
 //	driver                  -> driver VERSION N, of the 6 functions for checkpoints
 //	left                    -> left BYTES, of the GPU
+//	objects N BYTES STEPS   -> as train, with many objects of the driver's (objects.inc), and ms X before the sum
+//	blas N LIBRARY STEPS    -> as train, with products of cuBLAS in 2 MiB
+//	again TIMES             -> again N, of the times, that a variable is where it was in the context before; the program then has nothing
+//	module FILE             -> module N, the error; the module is the one that has unloaded unloads
+//	has WHAT                -> has N, the error: something that a replay does not know, or no longer
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -212,6 +217,8 @@ static void calls(uint64_t times) {
 	printf("ns %.1f\n", seconds() * 1e9 / (double)times);
 }
 
+#include "objects.inc"
+
 int main(void) {
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	void *driver = dlopen("libcuda.so.1", RTLD_NOW);
@@ -267,6 +274,17 @@ int main(void) {
 			launches(a);
 		} else if (sscanf(line, "copies %" SCNu64 " %" SCNu64, &a, &b) == 2 && a < 64) {
 			copies(memory[a], b);
+		} else if (sscanf(line, "objects %" SCNu64 " %" SCNu64 " %" SCNu64, &a, &b, &c) == 3 && a < 64) {
+			objects(memory[a], b, c);
+		} else if (sscanf(line, "blas %" SCNu64 " %3999s %" SCNu64, &a, path, &b) == 3 && a < 64) {
+			blas(memory[a], path, b);
+		} else if (sscanf(line, "again %" SCNu64, &a) == 1) {
+			again(a);
+		} else if (sscanf(line, "module %3999s", path) == 1) {
+			find_driver();
+			printf("module %d\n", of.cuModuleLoad(&loaded, path));
+		} else if (sscanf(line, "has %3999s", path) == 1) {
+			printf("has %d\n", has(path));
 		} else if (!strncmp(line, "driver", 6)) {
 			tell_driver(driver);
 		} else if (!strncmp(line, "left", 4)) {

@@ -4,6 +4,7 @@ package gputest
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -35,7 +36,7 @@ func build(dir string) (built, error) {
 		return append(append(flags, sources...), "-ldl", "-lpthread", "-lm")
 	}
 	for _, command := range [][]string{
-		library(b.shim(), "libcuda.so.1", "shim/shim.c", "shim/memory.c"),
+		library(b.shim(), "libcuda.so.1", "shim/shim.c", "shim/memory.c", "shim/objects.c", "shim/ptx.c", "shim/replay.c"),
 		library(b.fake(), "libcuda.so.1", "fake/fake.c"),
 		library(b.fake(), "libcublas.so.12", "fake/cublas.c"),
 		{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", b.trainer(), "fake/trainer.c", "-ldl", "-lpthread"},
@@ -131,6 +132,14 @@ func (n *Node) Set(name, value string) { n.fake = append(n.fake, name+"="+value)
 // gpu.Calls takes them, with their environment.
 func (n *Node) Caller() (program, driver string, environment []string) {
 	return n.b.call(), filepath.Join(n.driver, "libcuda.so.1"), n.fake
+}
+
+// Library is the path of cuBLAS; with a real GPU what MUSTER_CUBLAS says, or the name by which the loader finds it.
+func (n *Node) Library() string {
+	if len(n.fake) > 0 {
+		return filepath.Join(n.driver, "libcublas.so.12")
+	}
+	return cmp.Or(os.Getenv("MUSTER_CUBLAS"), "libcublas.so.12")
 }
 
 // Worker is the program that makes the driver's calls that run kernels, and the driver's path, as driver.Options takes

@@ -46,6 +46,16 @@ struct page {
 
 _Static_assert(sizeof(struct page) == 104, "gpu/page.go has the same offsets");
 
+// What a replay says, behind the page's own words.
+#define PAGE_REPLAY 2048
+enum { OP_EXAMINE = 16, OP_RELEASE = 17, OP_REPLAY = 18 };
+enum { STATE_RELEASED = 16 };   // saved, and nothing else of the process is on the GPU
+enum { RESULT_REFUSED = 10016 }; // refusal says why it cannot be replayed
+struct page_replay {
+	_Atomic uint32_t objects; // that are live: what a replay would make
+	char refusal[508];        // text, with its end
+};
+
 // The file PID.data: what was saved. A header, then entries, then the bytes of
 // each entry at its offset.
 #define DATA_MAGIC 0x31415441445547ull // "GUDATA1"

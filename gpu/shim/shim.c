@@ -33,6 +33,8 @@
 #include "driver.h"
 #include "memory.h"
 #include "page.h"
+#include "ptx.h"
+#include "replay.h"
 
 // --- the real driver
 
@@ -77,20 +79,29 @@ static struct {
 #undef X
 } real;
 
-// forwarded is the table behind the exports that the shim only passes on. The
-// assembly below it has one jump per name, so that no argument is touched.
+// muster_forwarded is the table behind the exports that the shim only passes on: where
+// each leads. The assembly below has one jump per name, so that no argument is touched. It
+// has more for functions that the shim does not know by name and that
+// cuGetProcAddress gives (unnamed).
 enum {
+#define HARMLESS(name) index_##name,
 #define FORWARD(name) index_##name,
 #include "forward.inc"
-#undef FORWARD
-	forwarded_count
+	named_count,
+	unnamed_count = 256,
+	forwarded_count = named_count + unnamed_count,
 };
-__attribute__((visibility("hidden"))) void *muster_forwarded[forwarded_count];
-static const char *const forwarded_names[] = {
+#undef HARMLESS
+#undef FORWARD
+__attribute__((visibility("hidden"))) void *_Atomic muster_forwarded[forwarded_count];
+static void *forwarded_to[forwarded_count]; // the driver's
+static const char *forwarded_names[forwarded_count] = {
+#define HARMLESS(name) #name,
 #define FORWARD(name) #name,
 #include "forward.inc"
-#undef FORWARD
 };
+#undef HARMLESS
+#undef FORWARD
 
 #if defined(__x86_64__)
 #define JUMP(name) \
@@ -101,12 +112,36 @@ static const char *const forwarded_names[] = {
 #endif
 // The assembler needs each index as a number: it counts in the same order.
 __asm__(".set muster_count, 0\n");
-#define FORWARD(name) __asm__(".set muster_index_" #name ", muster_count\n.set muster_count, muster_count+1\n");
+#define HARMLESS(name) __asm__(".set muster_index_" #name ", muster_count\n.set muster_count, muster_count+1\n");
+#define FORWARD(name) HARMLESS(name)
 #include "forward.inc"
-#undef FORWARD
-#define FORWARD(name) JUMP(name)
+#undef HARMLESS
+#define HARMLESS(name) JUMP(name)
 #include "forward.inc"
+#undef HARMLESS
 #undef FORWARD
+
+// The first call of each, but the harmless ones, goes to its stub, which gives muster_noted
+// its index and goes on to what that returns, with all registers as they were.
+#define UNNAMED "256"
+__asm__(".text\n.p2align 4\nmuster_unnamed:\n"
+	".rept " UNNAMED "\n.p2align 4\n\tjmp *muster_forwarded+8*muster_count(%rip)\n.set muster_count, muster_count+1\n.endr\n"
+	".set muster_stub, 0\n.p2align 4\nmuster_stubs:\n"
+	".rept muster_count\n.p2align 4\n\tpushq $muster_stub\n\tjmp muster_note\n.set muster_stub, muster_stub+1\n.endr\n"
+	"muster_note:\n"
+	"\tpushq %rbp\n\tmovq %rsp, %rbp\n"
+	"\tpushq %rdi\n\tpushq %rsi\n\tpushq %rdx\n\tpushq %rcx\n\tpushq %r8\n\tpushq %r9\n\tpushq %rax\n"
+	"\tsubq $128, %rsp\n\tandq $-16, %rsp\n"
+	"\tmovups %xmm0, (%rsp)\n\tmovups %xmm1, 16(%rsp)\n\tmovups %xmm2, 32(%rsp)\n\tmovups %xmm3, 48(%rsp)\n"
+	"\tmovups %xmm4, 64(%rsp)\n\tmovups %xmm5, 80(%rsp)\n\tmovups %xmm6, 96(%rsp)\n\tmovups %xmm7, 112(%rsp)\n"
+	"\tmovq 8(%rbp), %rdi\n\tcall muster_noted\n\tmovq %rax, %r11\n"
+	"\tmovups (%rsp), %xmm0\n\tmovups 16(%rsp), %xmm1\n\tmovups 32(%rsp), %xmm2\n\tmovups 48(%rsp), %xmm3\n"
+	"\tmovups 64(%rsp), %xmm4\n\tmovups 80(%rsp), %xmm5\n\tmovups 96(%rsp), %xmm6\n\tmovups 112(%rsp), %xmm7\n"
+	"\tleaq -56(%rbp), %rsp\n"
+	"\tpopq %rax\n\tpopq %r9\n\tpopq %r8\n\tpopq %rcx\n\tpopq %rdx\n\tpopq %rsi\n\tpopq %rdi\n\tpopq %rbp\n"
+	"\taddq $8, %rsp\n\tjmp *%r11\n");
+extern const char muster_unnamed[], muster_stubs[] __attribute__((visibility("hidden")));
+enum { stub_size = 16 };
 
 static CUresult no_driver(void) { return CUDA_ERROR_NO_DEVICE; }
 static CUresult not_there(void) { return CUDA_ERROR_NOT_SUPPORTED; }
@@ -143,8 +178,18 @@ __attribute__((constructor)) static void load(void) {
 #define X(name, args) real.name = (CUresult(*) args)(driver && (p = dlsym(driver, #name)) ? p : missing);
 	REAL(X)
 #undef X
-	for (int i = 0; i < forwarded_count; i++)
-		muster_forwarded[i] = driver && (p = dlsym(driver, forwarded_names[i])) ? p : missing;
+#define X(name, args) replay_driver.name = (CUresult(*) args)(driver && (p = dlsym(driver, #name)) ? p : missing);
+	REPLAY(X)
+#undef X
+	for (int i = 0; i < forwarded_count; i++) {
+		forwarded_to[i] = driver && forwarded_names[i] && (p = dlsym(driver, forwarded_names[i])) ? p : missing;
+		muster_forwarded[i] = driver ? (void *)(muster_stubs + i * stub_size) : missing;
+	}
+#define FORWARD(name)
+#define HARMLESS(name) muster_forwarded[index_##name] = forwarded_to[index_##name];
+#include "forward.inc"
+#undef HARMLESS
+#undef FORWARD
 }
 
 // --- the gate
@@ -156,6 +201,28 @@ static long futex(_Atomic uint32_t *word, int op, uint32_t value, const struct t
 	return syscall(SYS_futex, word, op, value, limit, NULL, 0);
 }
 
+// A thread has a stack of current contexts. Those of the driver are gone after a
+// replay: the thread's first call then makes the new ones current.
+enum { thread_contexts = 6 }; // few: a library that is opened late has little room for variables of threads
+static __thread struct {
+	uint32_t replays; // that it has followed
+	int depth;
+	CUcontext contexts[thread_contexts]; // as the program has them, the current one last
+} mine __attribute__((tls_model("initial-exec")));
+
+static __attribute__((noinline)) void follow(void) {
+	if (mine.depth == 1) {
+		real.cuCtxSetCurrent(replay_context_now(mine.contexts[0]));
+	} else {
+		CUcontext gone;
+		for (int i = 0; i < mine.depth; i++)
+			replay_driver.cuCtxPopCurrent_v2(&gone);
+		for (int i = 0; i < mine.depth; i++)
+			replay_driver.cuCtxPushCurrent_v2(replay_context_now(mine.contexts[i]));
+	}
+	mine.replays = replays;
+}
+
 // enter waits while the gate is closed, and counts the call. The count goes up
 // before the gate is read, so that who closes the gate and then sees no call
 // in flight knows that none will come.
@@ -164,8 +231,11 @@ static struct page *enter(void) {
 	for (;;) {
 		atomic_fetch_add(&p->in_flight, 1);
 		uint32_t gate = atomic_load(&p->gate);
-		if (gate == GATE_OPEN)
+		if (gate == GATE_OPEN) {
+			if (__builtin_expect(mine.replays != atomic_load_explicit(&replays, memory_order_relaxed), 0))
+				follow();
 			return p;
+		}
 		atomic_fetch_sub(&p->in_flight, 1);
 		atomic_fetch_add(&p->stuck, 1);
 		while ((gate = atomic_load(&p->gate)) != GATE_OPEN)
@@ -174,6 +244,20 @@ static struct page *enter(void) {
 }
 
 static void leave(struct page *p) { atomic_fetch_sub(&p->in_flight, 1); }
+
+// muster_noted says where a call leads of which the shim does not know what it
+// takes and makes. It is noted before the gate: who is releasing the process meanwhile sees it, or it waits
+// until the process is back. What the program then has is not the driver's, and the call is refused.
+__attribute__((visibility("hidden"), used)) void *muster_noted(long i) {
+	replay_bar(forwarded_names[i]);
+	struct page *p = enter();
+	void *to = replays ? (void *)not_there : forwarded_to[i];
+	leave(p);
+	if (to != forwarded_to[i])
+		fprintf(stderr, "muster: %s is not known to the replay of this process, and fails\n", forwarded_names[i]);
+	atomic_store(&muster_forwarded[i], to);
+	return to;
+}
 
 // open_gate lets the calls go on, if the gate has the given value.
 static int open_gate(struct page *p, uint32_t from) {
@@ -491,6 +575,9 @@ static uint32_t settle(struct page *p, uint32_t opened) {
 	}
 	CUcontext contexts[64];
 	int n = 0;
+	for (CUdevice d = 0; d < 64; d++)
+		if (replay_context(d))
+			contexts[n++] = replay_context(d);
 	pthread_mutex_lock(&memory);
 	for (struct block *b = memory_next(NULL); b; b = memory_next(b)) {
 		int k = 0;
@@ -580,12 +667,17 @@ static uint32_t check(struct page *p, const char **out, uint64_t *size) {
 	return 0;
 }
 
+#include "release.inc"
+
 // restore is the way back: memory at the same addresses, then its bytes. The
 // gate is then closed, no longer sealed. If the GPU has no room the process
 // stays saved, and may try again.
 static uint32_t restore(struct page *p) {
 	if (atomic_load(&p->state) == STATE_RUNNING)
 		return 0;
+	uint32_t without = again(p);
+	if (without)
+		return without;
 	if (atomic_load(&p->state) != STATE_SAVED)
 		return CUDA_ERROR_INVALID_VALUE;
 	const char *file;
@@ -644,7 +736,7 @@ static void *control(void *shared) {
 		uint32_t command = atomic_load(&p->command);
 		if (command == atomic_load(&p->done)) {
 			nap(&p->command, command);
-			if (atomic_load(&p->state) == STATE_SAVED && expired(p)) {
+			if (atomic_load(&p->state) != STATE_RUNNING && expired(p)) {
 				if (restore(p))
 					atomic_store(&p->lease, now_ms() + 5000); // another try
 				else
@@ -653,7 +745,7 @@ static void *control(void *shared) {
 			continue;
 		}
 		uint32_t op = atomic_load(&p->op);
-		uint32_t r = op == OP_SAVE ? save(p) : op == OP_RESTORE ? restore(p) : CUDA_ERROR_INVALID_VALUE;
+		uint32_t r = op == OP_SAVE ? save(p) : op == OP_RESTORE ? restore(p) : replay(p, op);
 		atomic_store(&p->result, r);
 		atomic_store(&p->done, command);
 		futex(&p->done, FUTEX_WAKE, INT_MAX, NULL);
@@ -905,82 +997,16 @@ MUSTER_EXPORT int gpustub_free(uint64_t address) {
 	return r;
 }
 
-// Gated calls: they use the GPU, and wait while the process is paused. Each
-// has at most six arguments, none a floating-point number, so all are in
-// registers and one form serves them all. The second names (_ptsz, _ptds) are
-// those of programs whose default stream is a thread's own.
-#define GATED(X) \
-	X(cuEventSynchronize) X(cuGraphLaunch) X(cuGraphLaunch_ptsz) X(cuGraphUpload) X(cuGraphUpload_ptsz) \
-	X(cuLaunchCooperativeKernelMultiDevice) X(cuLaunchHostFunc) X(cuLaunchHostFunc_ptsz) X(cuLaunchKernelEx) \
-	X(cuLaunchKernelEx_ptsz) X(cuMemMapArrayAsync) X(cuMemMapArrayAsync_ptsz) X(cuMemPrefetchAsync) \
-	X(cuMemPrefetchAsync_ptsz) X(cuMemPrefetchAsync_v2) X(cuMemPrefetchAsync_v2_ptsz) X(cuMemcpy) \
-	X(cuMemcpy2DAsync_v2) X(cuMemcpy2DAsync_v2_ptsz) X(cuMemcpy2DUnaligned_v2) X(cuMemcpy2DUnaligned_v2_ptds) \
-	X(cuMemcpy2D_v2) X(cuMemcpy2D_v2_ptds) X(cuMemcpy3DAsync_v2) X(cuMemcpy3DAsync_v2_ptsz) \
-	X(cuMemcpy3DBatchAsync) X(cuMemcpy3DBatchAsync_ptsz) X(cuMemcpy3DBatchAsync_v2) \
-	X(cuMemcpy3DBatchAsync_v2_ptsz) X(cuMemcpy3DPeer) X(cuMemcpy3DPeerAsync) X(cuMemcpy3DPeerAsync_ptsz) \
-	X(cuMemcpy3DPeer_ptds) X(cuMemcpy3D_v2) X(cuMemcpy3D_v2_ptds) X(cuMemcpyAsync) X(cuMemcpyAsync_ptsz) \
-	X(cuMemcpyAtoA_v2) X(cuMemcpyAtoA_v2_ptds) X(cuMemcpyAtoD_v2) X(cuMemcpyAtoD_v2_ptds) \
-	X(cuMemcpyAtoHAsync_v2) X(cuMemcpyAtoHAsync_v2_ptsz) X(cuMemcpyAtoH_v2) X(cuMemcpyAtoH_v2_ptds) \
-	X(cuMemcpyDtoA_v2) X(cuMemcpyDtoA_v2_ptds) X(cuMemcpyDtoDAsync_v2) X(cuMemcpyDtoDAsync_v2_ptsz) \
-	X(cuMemcpyDtoD_v2) X(cuMemcpyDtoD_v2_ptds) X(cuMemcpyDtoHAsync_v2) X(cuMemcpyDtoHAsync_v2_ptsz) \
-	X(cuMemcpyDtoH_v2) X(cuMemcpyDtoH_v2_ptds) X(cuMemcpyHtoAAsync_v2) X(cuMemcpyHtoAAsync_v2_ptsz) \
-	X(cuMemcpyHtoA_v2) X(cuMemcpyHtoA_v2_ptds) X(cuMemcpyHtoDAsync_v2) X(cuMemcpyHtoDAsync_v2_ptsz) \
-	X(cuMemcpyHtoD_v2) X(cuMemcpyHtoD_v2_ptds) X(cuMemcpyPeer) X(cuMemcpyPeerAsync) X(cuMemcpyPeerAsync_ptsz) \
-	X(cuMemcpyPeer_ptds) X(cuMemcpy_ptds) X(cuMemsetD16Async) X(cuMemsetD16Async_ptsz) X(cuMemsetD16_v2) \
-	X(cuMemsetD16_v2_ptds) X(cuMemsetD2D16Async) X(cuMemsetD2D16Async_ptsz) X(cuMemsetD2D16_v2) \
-	X(cuMemsetD2D16_v2_ptds) X(cuMemsetD2D32Async) X(cuMemsetD2D32Async_ptsz) X(cuMemsetD2D32_v2) \
-	X(cuMemsetD2D32_v2_ptds) X(cuMemsetD2D8Async) X(cuMemsetD2D8Async_ptsz) X(cuMemsetD2D8_v2) \
-	X(cuMemsetD2D8_v2_ptds) X(cuMemsetD32Async) X(cuMemsetD32Async_ptsz) X(cuMemsetD32_v2) \
-	X(cuMemsetD32_v2_ptds) X(cuMemsetD8Async) X(cuMemsetD8Async_ptsz) X(cuMemsetD8_v2) X(cuMemsetD8_v2_ptds) \
-	X(cuStreamBatchMemOp_v2) X(cuStreamBatchMemOp_v2_ptsz) X(cuStreamSynchronize) X(cuStreamSynchronize_ptsz) \
-	X(cuStreamWaitValue32_v2) X(cuStreamWaitValue32_v2_ptsz) X(cuStreamWaitValue64_v2) \
-	X(cuStreamWaitValue64_v2_ptsz) X(cuStreamWriteValue32_v2) X(cuStreamWriteValue32_v2_ptsz) \
-	X(cuStreamWriteValue64_v2) X(cuStreamWriteValue64_v2_ptsz)
-
-// Gated calls with more arguments.
-#define GATED_WIDE(X) \
-	X(cuLaunchKernel) X(cuLaunchKernel_ptsz) X(cuLaunchCooperativeKernel) X(cuLaunchCooperativeKernel_ptsz)
-#define GATED_BATCH(X) \
-	X(cuMemcpyBatchAsync) X(cuMemcpyBatchAsync_ptsz) X(cuMemcpyBatchAsync_v2) X(cuMemcpyBatchAsync_v2_ptsz)
-
-typedef uint64_t u;
-#define GATE(name, params, args) \
-	static CUresult (*real_##name) params; \
-	MUSTER_EXPORT CUresult name params { \
-		struct page *p = enter(); \
-		CUresult r = real_##name args; \
-		leave(p); \
-		return r; \
-	}
-#define X(name) GATE(name, (u a, u b, u c, u d, u e, u f), (a, b, c, d, e, f))
-GATED(X)
-#undef X
-// The extra argument of cuLaunchKernel is read from the caller's frame for cuLaunchCooperativeKernel, too, and ignored.
-#define X(name) \
-	GATE(name, (CUfunction f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g, unsigned shared, CUstream s, void **k, void **x), \
-		(f, a, b, c, d, e, g, shared, s, k, x))
-GATED_WIDE(X)
-#undef X
-// Version 2 has no failIdx: its last argument is the eighth, and the ninth is ignored.
-#define X(name) GATE(name, (u a, u b, u c, u d, u e, u f, u g, u h, u i), (a, b, c, d, e, f, g, h, i))
-GATED_BATCH(X)
-#undef X
-
-MUSTER_EXPORT CUresult cuCtxSynchronize(void) {
-	struct page *p = enter();
-	CUresult r = real.cuCtxSynchronize();
-	leave(p);
-	return r;
-}
+#include "calls.inc"
 
 // hooks pairs each function of the driver's with the shim's.
 struct hook { const char *name; void *real, *shim; };
 static struct hook hooks[] = {
-#define X(name) {#name, NULL, (void *)name},
-	GATED(X) GATED_WIDE(X) GATED_BATCH(X)
+#define X(name, ...) {#name, NULL, (void *)name},
+	CALLS(X) NOTED(X) GATED_WIDE(X) GATED_BATCH(X) GATED_BATCH_V2(X) MADE(X)
 #undef X
 #define H(name) {#name, NULL, (void *)name}
-	H(cuInit), H(cuCtxSynchronize), H(cuMemAlloc_v2), H(cuMemAllocPitch_v2), H(cuMemAllocAsync), H(cuMemFree_v2),
+	H(cuInit), H(cuMemAlloc_v2), H(cuMemAllocPitch_v2), H(cuMemAllocAsync), H(cuMemFree_v2),
 	H(cuMemFreeAsync), H(cuMemAllocAsync_ptsz), H(cuMemFreeAsync_ptsz), H(cuMemGetAddressRange_v2), H(cuMemCreate), H(cuMemAllocManaged), H(cuMemAllocFromPoolAsync),
 	H(cuMemAllocFromPoolAsync_ptsz),
 #undef H
@@ -994,20 +1020,57 @@ __attribute__((constructor(65000))) static void find_hooks(void) {
 		hooks[i].real = driver ? dlsym(driver, hooks[i].name) : NULL;
 	int i = 0;
 	void *missing = driver ? (void *)not_there : (void *)no_driver;
-#define X(name) *(void **)&real_##name = hooks[i].real ? hooks[i].real : missing, i++;
-	GATED(X)
+#define X(name, ...) *(void **)&real_##name = hooks[i].real ? hooks[i].real : missing, i++;
+	CALLS(X)
+	NOTED(X)
 	GATED_WIDE(X)
 	GATED_BATCH(X)
+	GATED_BATCH_V2(X)
 #undef X
+}
+
+#define FORWARD(name) extern void name(void);
+#define HARMLESS(name) extern void name(void);
+#include "forward.inc"
+#undef HARMLESS
+#undef FORWARD
+
+// forwarded is the shim's jump for a function of the driver's that it does not know, by its name if it has one.
+static void *forwarded(void *function, const char *name) {
+	static void *const jumps[] = {
+#define FORWARD(name) (void *)name,
+#define HARMLESS(name) (void *)name,
+#include "forward.inc"
+#undef HARMLESS
+#undef FORWARD
+	};
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static int unnamed;
+	for (int i = 0; i < named_count; i++)
+		if (forwarded_to[i] == function)
+			return jumps[i];
+	pthread_mutex_lock(&lock);
+	int i = named_count;
+	while (i < named_count + unnamed && forwarded_to[i] != function)
+		i++;
+	if (i == forwarded_count) {
+		replay_bar("a function of a later driver");
+	} else if (i == named_count + unnamed) {
+		forwarded_names[i] = strdup(name);
+		forwarded_to[i] = function;
+		unnamed++;
+	}
+	pthread_mutex_unlock(&lock);
+	return i == forwarded_count ? function : (void *)(muster_unnamed + (i - named_count) * stub_size);
 }
 
 // hooked is the shim's function for the driver's. The driver picks the version
 // that the caller was built for; the address says which that is.
-static void *hooked(void *function) {
+static void *hooked(void *function, const char *name) {
 	for (int i = 0; function && i < hook_count; i++)
 		if (hooks[i].real == function)
 			return hooks[i].shim;
-	return function;
+	return function ? forwarded(function, name) : NULL;
 }
 
 MUSTER_EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **out, int version, uint64_t flags, int *status);
@@ -1015,7 +1078,7 @@ MUSTER_EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **out, int v
 MUSTER_EXPORT CUresult cuGetProcAddress(const char *symbol, void **out, int version, uint64_t flags) {
 	CUresult r = real.cuGetProcAddress(symbol, out, version, flags);
 	if (!r && out)
-		*out = !strcmp(symbol, "cuGetProcAddress") ? (void *)cuGetProcAddress : hooked(*out);
+		*out = !strcmp(symbol, "cuGetProcAddress") ? (void *)cuGetProcAddress : hooked(*out, symbol);
 	return r;
 }
 
@@ -1026,6 +1089,6 @@ MUSTER_EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **out, int v
 	if (!strcmp(symbol, "cuGetProcAddress"))
 		*out = version >= 12000 ? (void *)cuGetProcAddress_v2 : (void *)cuGetProcAddress;
 	else
-		*out = hooked(*out);
+		*out = hooked(*out, symbol);
 	return r;
 }
