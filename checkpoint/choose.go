@@ -18,10 +18,10 @@ type Local interface {
 }
 
 // Names are the backends that Choose knows.
-var Names = []string{"auto", "shim", "driver", "hybrid", "framework", "none"}
+var Names = []string{"auto", "shim", "driver", "hybrid", "replay", "framework", "none"}
 
 // Choose returns the backend of the name for the processes: with auto, Shim where all
-// run with it, or Hybrid if the driver holds one of them already, Folder if some save themselves, else Driver. Hybrid
+// run with it, or Hybrid if the driver holds one of them already, or Replay if one has been released, Folder if some save themselves, else Driver. Hybrid
 // is not the first choice until a GPU has shown that it works: a driver that fails at
 // it loses the process. The calls name no program where there is none. An error says
 // what is missing for each.
@@ -34,13 +34,26 @@ func Choose(name, dir string, lease time.Duration, calls *gpu.Calls, pids []int)
 		return driver, nil
 	case "hybrid":
 		return &Hybrid{shim, driver}, nil
+	case "replay":
+		return &Replay{shim}, nil
 	case "framework":
 		return &Framework{Dir: dir, Lease: lease}, nil
 	case "none":
 		return &None{}, nil
 	}
 	own := NewFolder(dir, lease)
-	withShim := each(pids, func(pid int) error { _, err := own.Phase(pid); return err })
+	var held, released atomic.Bool
+	withShim := each(pids, func(pid int) error {
+		st, err := own.Status(pid)
+		if st.Released {
+			released.Store(true)
+		}
+		return err
+	})
+	if withShim == nil && released.Load() {
+		driver.Close()
+		return &Replay{shim}, nil
+	}
 	if withShim == nil && slices.ContainsFunc(pids, func(pid int) bool { return own.of(pid) != own.shim }) {
 		driver.Close()
 		return own, nil
@@ -48,7 +61,6 @@ func Choose(name, dir string, lease time.Duration, calls *gpu.Calls, pids []int)
 	if withShim != nil && !errors.Is(withShim, gpu.ErrNoPage) {
 		return nil, withShim
 	}
-	var held atomic.Bool
 	withDriver := each(pids, func(pid int) error {
 		phase, err := driver.Phase(pid)
 		if phase == Locked || phase == Checkpointed {

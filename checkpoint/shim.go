@@ -27,9 +27,12 @@ func (s *Shim) Close() {
 type Status struct {
 	PID       int   `json:"pid"`
 	Phase     Phase `json:"phase"`
-	Reserved  int64 `json:"reservedBytes"`  // of GPU memory; while it is paused, what it takes to resume
-	Active    int64 `json:"activeBytes"`    // copied at the last pause
-	Untracked int   `json:"untrackedCount"` // allocations that stay on the GPU
+	Reserved  int64 `json:"reservedBytes"`         // of GPU memory; while it is paused, what it takes to resume
+	Active    int64 `json:"activeBytes"`           // copied at the last pause
+	Untracked int   `json:"untrackedCount"`        // allocations that stay on the GPU
+	Objects   int   `json:"objectCount,omitempty"` // streams, events, modules and kernels, which a replay makes again
+	// Released says that nothing else of it is on the GPU either. A resume by any backend makes all of it again.
+	Released bool `json:"released,omitempty"`
 	// Durable says that what it saves outlives it: a process that is started in its place goes on from there, also on another node.
 	Durable bool `json:"durable,omitempty"`
 	// Within is how long a step may take, as the process itself says; 0: it does not.
@@ -43,7 +46,7 @@ func (s *Shim) Status(pid int) (Status, error) {
 		return Status{}, err
 	}
 	defer done()
-	return Status{PID: pid, Phase: phaseOf(p), Reserved: p.Reserved(), Active: p.Active(), Untracked: p.Untracked()}, nil
+	return Status{PID: pid, Phase: phaseOf(p), Reserved: p.Reserved(), Active: p.Active(), Untracked: p.Untracked(), Objects: p.Objects(), Released: p.IsReleased()}, nil
 }
 
 // Phase observes a process.

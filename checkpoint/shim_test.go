@@ -434,10 +434,14 @@ func BenchmarkPause(b *testing.B) {
 	}
 }
 
-// BenchmarkGate is what a call of the driver takes, with the shim and without.
+// BenchmarkGate is what a call of the driver takes, with the shim, after a replay, and without.
 func BenchmarkGate(b *testing.B) {
 	n := gputest.NewNode(b, 64)
-	for name, p := range map[string]*gputest.Program{"shim": n.Start(b), "plain": n.StartPlain(b)} {
+	replayed := n.Start(b)
+	r := replay(b, n)
+	release(b, r, replayed.PID)
+	resume(b, r, replayed.PID)
+	for name, p := range map[string]*gputest.Program{"shim": n.Start(b), "replayed": replayed, "plain": n.StartPlain(b)} {
 		ns, err := strconv.ParseFloat(strings.TrimPrefix(p.Do("calls 20000000"), "ns "), 64)
 		if err != nil {
 			b.Fatal(err)

@@ -97,7 +97,7 @@ of its pods' nodes pause all of its processes as one. It keeps its GPUs.`,
 		},
 	}
 	dirFlag(c, &dir)
-	c.Flags().StringVar(&name, "backend", "auto", "what pauses the processes: shim, driver, hybrid, which is both, framework, which is themselves, none, or auto: shim or framework as each process has it, else driver")
+	c.Flags().StringVar(&name, "backend", "auto", "what pauses the processes: shim, driver, hybrid, which is both, replay, which is shim and destroys and makes again what is left, framework, which is themselves, none, or auto: shim or framework as each process has it, else driver")
 	c.Flags().BoolVar(&list, "list", false, "list the processes that can be paused, and those that are")
 	durationVar(c.Flags(), &timeout, "timeout", "of one try: how long the GPU work in progress may take to end, and its memory to be copied; if it is not set, longer for a process that says so")
 	c.Flags().IntVar(&retries, "retries", retries, "how often to try again; before each try the command waits, 1 s at first and then twice as long")
@@ -159,7 +159,7 @@ that muster pause has paused.`,
 		},
 	}
 	dirFlag(c, &dir)
-	c.Flags().StringVar(&name, "backend", "auto", "what pauses the processes: shim, driver, hybrid, which is both, framework, which is themselves, none, or auto: shim or framework as each process has it, else driver")
+	c.Flags().StringVar(&name, "backend", "auto", "what continues the processes: a name as for muster pause, or auto: whatever holds them")
 	durationVar(c.Flags(), &timeout, "timeout", "how long the memory may take to be restored")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a process, each on a line")
 	at.flags(c)
@@ -233,6 +233,8 @@ func pauseError(dir string, err error) error {
 		return fmt.Errorf("%w: pause or end what uses it, and try again", err)
 	case errors.Is(err, gpu.ErrDamaged):
 		return fmt.Errorf("%w: the process cannot go on; start it again from its last checkpoint", err)
+	case errors.Is(err, gpu.ErrRefused):
+		return fmt.Errorf("%w; --backend shim pauses it and leaves its contexts on the GPU", err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w; name all ranks of the job, or use a longer --timeout", err)
 	}
@@ -266,6 +268,9 @@ func listProcesses(c *cobra.Command, dir string, asJSON bool) error {
 		case err != nil:
 			fmt.Fprintf(c.ErrOrStderr(), "muster: %v\n", err)
 			continue
+		}
+		if st.Released {
+			st.Phase = checkpoint.Released
 		}
 		found = append(found, st)
 	}
@@ -304,7 +309,7 @@ func writeStatus(c *cobra.Command, all []checkpoint.Status, took time.Duration, 
 	var active int64
 	for _, st := range all {
 		copied := "-"
-		if st.Phase == checkpoint.Saved || st.Phase == checkpoint.Checkpointed {
+		if st.Phase == checkpoint.Saved || st.Phase == checkpoint.Released || st.Phase == checkpoint.Checkpointed {
 			copied = mebibytes(st.Active)
 			active += st.Active
 		}
