@@ -106,6 +106,13 @@ func TestCheck(t *testing.T) {
 	samePrograms(r, n, steps)
 	pauses(r, n, share)
 	overhead(r, n, launches)
+	old := n
+	if dir == "" {
+		old = gputest.NewNode(t, 256)
+		old.Set("MUSTER_FAKE_GPU_DRIVER", "550") // without checkpoints
+		old.Set("MUSTER_FAKE_GPU_CONTEXT_MIB", "16")
+	}
+	replays(r, old, steps)
 	if has := r.value("A0", "its functions for checkpoints, of 6"); has == 6 {
 		of, none := driverPauses(r, n, share)
 		hybridPauses(r, n, share, of, none)
