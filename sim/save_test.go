@@ -63,3 +63,25 @@ func TestJobSavesItsWorkFirst(t *testing.T) {
 		}
 	}
 }
+
+// A gang that loses a node, and with it a pod, has nothing whole to save: the other pod leaves at once.
+func TestBrokenGangSavesNothing(t *testing.T) {
+	const second = core.Second
+	doc, _ := policy.ByName("default")
+	nodes := []core.Node{{Name: "a", Model: "A", GPUs: 8}, {Name: "b", Model: "A", GPUs: 8}}
+	found := &lost{ends{ended: map[string]core.Time{}}, map[string]float64{}}
+	c := sim.Config{Policy: doc.Policy, Models: sim.Models{Grace: 10 * second, SaveWithin: 20 * second}, Changes: []workload.Change{
+		{Event: core.NodeAdded{Node: nodes[0]}}, {Event: core.NodeAdded{Node: nodes[1]}},
+		{At: 400 * second, Event: core.NodeLost{Node: "b"}}, {At: 600 * second, Event: core.NodeAdded{Node: nodes[1]}},
+	}, Jobs: func(yield func(workload.Job, error) bool) {
+		yield(workload.Job{Duration: 1000 * second, Job: core.Job{Name: "gang", Queue: "q", Gang: true, Tasks: []core.Task{{Pods: 2, Request: core.Request{GPU: 8 * core.WholeGPU}}}}}, nil)
+	}}
+	c.Cluster.Nodes, c.Policy.Requeue.StaleGrace = nodes, 0
+	if _, err := sim.Run(t.Context(), c, found); err != nil {
+		t.Fatal(err)
+	}
+	left := []string{"400s 1 pods of gang node_lost", "410s 1 pods of gang node_lost"}
+	if !slices.Equal(found.left, left) || found.ended["gang"] != 1600*second || found.of["gang"] != 16*400 {
+		t.Errorf("%q, it ends at %gs and lost %g; expected %q, 1600s and 6400", found.left, found.ended["gang"].Seconds(), found.of["gang"], left)
+	}
+}

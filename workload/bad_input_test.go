@@ -93,6 +93,7 @@ func TestBadJobs(t *testing.T) {
 		{"a job again", jobsHeader + jobRow() + jobRow("job", "j2") + jobRow(), `f:4: job: a job named once, found "j1" again`},
 		{"a task again", jobsHeader + jobRow() + jobRow(), `f:3: task: a task named once in job "j1", found "w"`},
 		{"rows that disagree", jobsHeader + jobRow() + jobRow("task", "v", "queue", "p"), `f:3: queue: the same as in the row above, of the same job "j1", found "p"`},
+		{"saves that disagree", strings.TrimSpace(jobsHeader) + ",checkpoint_within_s\n" + strings.TrimSpace(jobRow()) + ",20\n" + strings.TrimSpace(jobRow("task", "v")) + ",30\n", `f:3: checkpoint_within_s: the same as in the row above, of the same job "j1", found "30"`},
 		{"too many pods together", jobsHeader + jobRow("pods", "1000000") + jobRow("task", "v"), `f:3: pods: at most 1000 tasks and 1000000 pods in job "j1", found "2"`},
 		{"jobs out of order", jobsHeader + jobRow() + jobRow("job", "j2", "submit_s", "4.5"), `f:3: submit time: jobs in order of submission, found "j2" 0.5 s before the job above`},
 		{"not UTF-8", jobsHeader + jobRow("job", "\xff"), `f:2: UTF-8 text`},
