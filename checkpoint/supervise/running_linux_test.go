@@ -144,7 +144,7 @@ func (s stops) Put(ctx context.Context, object string, content []byte) error {
 	return s.Store.Put(ctx, object, content)
 }
 
-// A job that cannot be saved goes on, and says why: as its store is full, or as whoever asks gives up. One that was told
+// A job that cannot be saved goes on, and says why: as its store is full, or as whoever asks gives up, or has no lease any more. One that was told
 // to end is left alone.
 func TestJobThatCannotBeSaved(t *testing.T) {
 	s := newSite(t)
@@ -168,7 +168,7 @@ func TestJobThatCannotBeSaved(t *testing.T) {
 	refused(t.Context(), "the store is full; all processes are as before")
 	<-asked
 	ctx, cancel := context.WithCancel(t.Context())
-	s.images.Store = stops{good, asked, func(ctx context.Context) error {
+	untilGivenUp := func(ctx context.Context) error {
 		cancel()
 		select {
 		case <-ctx.Done():
@@ -176,9 +176,19 @@ func TestJobThatCannotBeSaved(t *testing.T) {
 			t.Error("it is not given up")
 		}
 		return errors.New("given up")
-	}}
+	}
+	s.images.Store = stops{good, asked, untilGivenUp}
 	refused(ctx, "interrupted")
 	<-asked
+	b.Close()
+	b = s.leader(2 * time.Second) // which ends while the store takes its time, or before, on a slow machine
+	refused(t.Context(), "")
+	select {
+	case <-asked:
+	default:
+	}
+	b.Close()
+	b = s.leader(time.Hour)
 	s.images.Store = good
 	fmt.Fprintf(commands, "alloc 4096\n")
 	s.out.until(t, "alloc 1")
