@@ -162,6 +162,33 @@ func TestDriverResumeWithoutRoom(t *testing.T) {
 	}
 }
 
+// The time limit of a lock and that of the try end together: that the lock was answered is not forgotten, or the process could not be let go on.
+func TestDriverLockThatEndsInTime(t *testing.T) {
+	n := gputest.NewNode(t, 64)
+	p := n.StartPlain(t)
+	counter := filepath.Join(t.TempDir(), "counter")
+	if err := os.WriteFile(counter, make([]byte, 4096), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.Send("meet %s 2 1", counter)
+	for arrived := false; !arrived; {
+		text, _ := os.ReadFile(counter)
+		arrived = text[0] == 1
+	}
+	b := backendOf(t, n, "driver").(*checkpoint.Driver)
+	call, err := b.Calls.Begin(ctx, "lock", p.PID, 10*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		limited, cancel := context.WithTimeout(ctx, 10*time.Second)
+		if _, err := call.Wait(limited); !errors.Is(err, context.DeadlineExceeded) || limited.Err() != nil {
+			t.Fatal(err)
+		}
+		cancel()
+	}
+}
+
 // A rank that waits in a collective for a paused one: the lock's time limit passes, and both go on.
 func TestDriverRanksInCollective(t *testing.T) {
 	for _, name := range both {

@@ -287,17 +287,23 @@ func (c *Calls) Begin(ctx context.Context, op string, pid int, limit time.Durati
 func (c *Call) Wait(ctx context.Context) (int, error) {
 	select {
 	case a := <-c.answer:
-		return a.value, c.result(a.result)
+		return c.end(a)
 	case <-ctx.Done():
 		return 0, fmt.Errorf("waiting for the driver's %s: %w", c.op, ctx.Err())
 	case <-c.ended:
 		select {
 		case a := <-c.answer:
-			return a.value, c.result(a.result)
+			return c.end(a)
 		default:
 			return 0, ErrNoCaller
 		}
 	}
+}
+
+// end returns the answer, which the next Wait finds again: who could not tell a lock's time limit from the end of the context waits once more.
+func (c *Call) end(a answer) (int, error) {
+	c.answer <- a
+	return a.value, c.result(a.result)
 }
 
 // result is what a CUresult means.
