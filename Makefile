@@ -22,8 +22,8 @@ LIBCUDA = $(CC) -std=gnu11 -O2 -Wall -Wextra -fPIC -shared -fvisibility=hidden -
 
 gpu: ## build bin/gpu/: libcuda.so.1, which makes GPU work pausable, and the programs that call the driver (needs a C compiler)
 	mkdir -p bin/gpu
-	$(LIBCUDA) -o bin/gpu/libcuda.so.1 gpu/shim/shim.c gpu/shim/memory.c gpu/shim/objects.c gpu/shim/ptx.c gpu/shim/replay.c -ldl -lpthread
-	$(CC) -std=gnu11 -O2 -Wall -Wextra -o bin/gpu/muster-gpu-call gpu/call/call.c -ldl -lpthread
+	$(LIBCUDA) -o bin/gpu/libcuda.so.1 gpu/shim/shim.c gpu/shim/memory.c gpu/shim/data.c gpu/shim/hand.c gpu/shim/objects.c gpu/shim/ptx.c gpu/shim/replay.c -ldl -lpthread
+	$(CC) -std=gnu11 -O2 -Wall -Wextra -o bin/gpu/muster-gpu-call gpu/call/call.c gpu/call/ghost.c gpu/shim/data.c gpu/shim/hand.c -ldl -lpthread
 	$(CC) -std=gnu11 -O2 -Wall -Wextra -o bin/gpu/muster-gpu-worker gpu/worker/worker.c -ldl -lpthread
 	$(CC) -std=gnu11 -O2 -Wall -Wextra -o bin/gpu/muster-gpu-nvml gpu/nvml/nvml.c -ldl
 

@@ -21,7 +21,7 @@ type Phase string
 const (
 	Running      Phase = "Running"
 	Gated        Phase = "Gated"        // its calls of the driver wait at the shim's gate; its memory is on the GPU
-	Saved        Phase = "Saved"        // the memory that it uses is in a file, and the GPU's is released
+	Saved        Phase = "Saved"        // the memory that it uses is in a file, and the GPU's is released; or a ghost holds it
 	Released     Phase = "Released"     // and so is all else that it had on the GPU, which is made again on the way back
 	Locked       Phase = "Locked"       // the driver lets its calls wait, and its work on the GPU has ended
 	Checkpointed Phase = "Checkpointed" // the driver holds all its GPU state in the process's host memory, and nothing on the GPU

@@ -64,9 +64,10 @@ func (h *Hybrid) Step(ctx context.Context, pid int, to Phase) error {
 }
 
 // Keep ends the shim's lease and then the driver's. A caller that dies between the
-// two leaves a process that is saved for any time.
+// two leaves a process that is saved for any time. What a ghost holds is kept for no
+// longer than the program runs that is the ghost: the process then goes on.
 func (h *Hybrid) Keep(pid int) error {
-	if err := h.Shim.Keep(pid); err != nil {
+	if err := h.Shim.Keep(pid); err != nil || h.Shim.Ghost != nil {
 		return err
 	}
 	return h.Driver.Keep(pid)

@@ -14,6 +14,7 @@ import (
 type Shim struct {
 	Dir   string        // of the control pages
 	Lease time.Duration // after which a process goes on by itself, unless it is kept
+	Ghost *gpu.Calls    // if not nil, a process hands its memory over to a ghost there, in place of copying it to a file: Copy does that
 
 	pages held[*gpu.Page]
 }
@@ -57,7 +58,7 @@ func (s *Shim) Phase(pid int) (Phase, error) {
 
 func phaseOf(p *gpu.Page) Phase {
 	switch {
-	case p.IsSaved():
+	case p.HasNone():
 		return Saved
 	case p.Gate() == gpu.Open:
 		return Running
@@ -122,6 +123,9 @@ func (s *Shim) Step(ctx context.Context, pid int, to Phase) error {
 		return drained(ctx, p)
 	case from == Gated && to == Gated:
 		return drained(ctx, p)
+	case from == Gated && to == Saved && s.Ghost != nil:
+		p.SetLease(s.Lease)
+		return s.hand(ctx, p)
 	case from == Gated && to == Saved:
 		p.SetLease(s.Lease)
 		return command(ctx, p, gpu.Save)
@@ -143,7 +147,7 @@ func (s *Shim) Keep(pid int) error {
 		return err
 	}
 	p.SetLease(0)
-	if !p.IsSaved() {
+	if !p.HasNone() {
 		return gpu.ErrCancelled // its lease had run out
 	}
 	return nil
@@ -172,6 +176,8 @@ func (s *Shim) HoldSaved(ctx context.Context, pid int) (*gpu.Page, error) {
 	err = until(ctx, p, "the command before to end", p.Idle)
 	if phase := phaseOf(p); err == nil && phase != Saved {
 		err = fmt.Errorf("%w; found %s", ErrNotPaused, phase)
+	} else if err == nil && !p.IsSaved() {
+		err = fmt.Errorf("%w; found one whose memory a ghost holds (muster checkpoint --ghost, which was killed): muster resume continues it", ErrNotPaused)
 	}
 	if err != nil {
 		s.pages.release(pid)
@@ -190,11 +196,38 @@ func open(ctx context.Context, p *gpu.Page) error {
 		if err := until(ctx, p, "its memory to be copied", func() bool { return p.Gate() != gpu.Sealed || p.Idle() }); err != nil {
 			return err
 		}
-		if p.IsSaved() {
+		if p.HasNone() {
 			return nil
 		}
 	}
 	return nil
+}
+
+// hand moves the memory of a process to a ghost. It takes no copy.
+func (s *Shim) hand(ctx context.Context, p *gpu.Page) error {
+	call, err := s.Ghost.Begin(ctx, "ghost", p.Here(), 0)
+	if err == nil {
+		_, err = call.Wait(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return command(ctx, p, gpu.Hand)
+}
+
+// Copy writes the memory that processes handed over to their files, as if they had been saved there. The processes need not run meanwhile.
+func (s *Shim) Copy(ctx context.Context, pids []int) error {
+	return each(pids, func(pid int) error {
+		p, err := s.hold(pid)
+		if err != nil || p.IsSaved() {
+			return err
+		}
+		call, err := s.Ghost.Begin(ctx, "copy", p.Here(), 0)
+		if err == nil {
+			_, err = call.Wait(ctx)
+		}
+		return err
+	})
 }
 
 func drained(ctx context.Context, p *gpu.Page) error {

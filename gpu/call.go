@@ -42,7 +42,7 @@ const (
 	cudaIllegalState = 401
 	cudaNotReady     = 600
 	cudaNotSupported = 801
-	callBusy         = 10001
+	callBusy         = 10100
 	cudaWithPairs    = 13000 // the version from which on a restore may be to other GPUs
 )
 
@@ -82,7 +82,7 @@ type caller struct {
 	ended   chan struct{}
 }
 
-type answer struct{ result, value int }
+type answer struct{ result, value int } // of resultFile the value is errno
 
 // start starts the program, and waits until it has opened the driver.
 func (c *Calls) start(ctx context.Context) (*caller, error) {
@@ -252,7 +252,8 @@ type Call struct {
 }
 
 // Begin makes a call for a process: state, thread, lock, checkpoint, restore, unlock,
-// or keep, which lets it stay locked at the end of Calls. The limit, of lock, is
+// or keep, which lets it stay locked at the end of Calls; or ghost, before the process
+// hands its memory over, and copy, which then writes that to PID.data. The limit, of lock, is
 // rounded up to milliseconds and is at least one.
 func (c *Calls) Begin(ctx context.Context, op string, pid int, limit time.Duration) (*Call, error) {
 	r, err := c.start(ctx)
@@ -303,12 +304,12 @@ func (c *Call) Wait(ctx context.Context) (int, error) {
 // end returns the answer, which the next Wait finds again: who could not tell a lock's time limit from the end of the context waits once more.
 func (c *Call) end(a answer) (int, error) {
 	c.answer <- a
-	return a.value, c.result(a.result)
+	return a.value, c.result(a)
 }
 
 // result is what a CUresult means.
-func (c *Call) result(code int) error {
-	switch {
+func (c *Call) result(a answer) error {
+	switch code := a.result; {
 	case code == 0:
 		if c.op == "restore" {
 			os.Remove(c.had) // it has those of this machine now
@@ -320,10 +321,14 @@ func (c *Call) result(code int) error {
 		return ErrNotSupported
 	case code == cudaNotReady && c.op == "lock":
 		return fmt.Errorf("waiting for its GPU work to end: %w", context.DeadlineExceeded)
-	case code == cudaOutOfMemory && c.op == "restore":
+	case code == cudaOutOfMemory && (c.op == "restore" || c.op == "copy"):
 		return ErrNoMemory
+	case code == resultFile:
+		return fmt.Errorf("writing its memory to the host: %s", errnoText(uint32(a.value)))
+	case code == resultCancelled:
+		return ErrCancelled
 	}
-	return &DriverError{c.op, code}
+	return &DriverError{c.op, a.result}
 }
 
 // Close ends the program. It ends the calls under way, lets the processes go on that

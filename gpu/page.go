@@ -44,7 +44,8 @@ type Command uint32
 
 const (
 	Save    Command = 1 // copy the memory in use to a file, and release the GPU's
-	Restore Command = 2 // the way back; the gate is closed then
+	Restore Command = 2 // the way back of both; the gate is closed then
+	Hand    Command = 3 // hand all memory over to the process's ghost, which Calls makes, and release it
 
 	// Record and replay: docs/adr/0066.
 	Examine Command = 16 // can it be released? ErrRefused
@@ -54,7 +55,9 @@ const (
 
 // States of the page.
 const (
+	stateRunning  = 0
 	stateSaved    = 1
+	stateHanded   = 2 // a ghost has the memory, and makes it saved
 	stateReleased = 16
 )
 
@@ -64,6 +67,8 @@ const (
 	resultCancelled   = 10001
 	resultCorrupt     = 10002
 	resultFile        = 10003
+	resultLost        = 10004
+	resultGhost       = 10005
 	resultRefused     = 10016
 )
 
@@ -82,6 +87,10 @@ var (
 	ErrDamaged = errors.New("the saved memory is damaged")
 	// ErrNoData is a paused process whose memory is not beside its page.
 	ErrNoData = errors.New("its saved memory is not there")
+	// ErrLost is a process whose memory was held by a ghost that was killed, with its keeper. It cannot go on.
+	ErrLost = errors.New("its GPU memory was lost with muster-gpu-call, which held it and was killed: restart the job from its last checkpoint")
+	// ErrNoGhost is a hand-over that failed: the process has its memory.
+	ErrNoGhost = errors.New("its memory could not be handed over")
 	// ErrRefused is a process of which a replay would miss something. It has all that it had.
 	ErrRefused = errors.New("the process cannot be replayed")
 	// ErrBusy is a page at which another command is at work.
@@ -190,6 +199,9 @@ func (p *Page) IsReleased() bool { return p.load(atState) == stateReleased }
 // Objects is how many objects of the driver's the process has, which a replay would make again.
 func (p *Page) Objects() int { return int(p.load(atObjects)) }
 
+// HasNone says whether the process has no memory on the GPU: it is saved, or a ghost holds it.
+func (p *Page) HasNone() bool { return p.load(atState) != stateRunning }
+
 // InFlight is the number of calls that have passed the gate and have not returned.
 func (p *Page) InFlight() int { return int(p.load(atInFlight)) }
 
@@ -250,6 +262,10 @@ func (p *Page) Result() error {
 		return fmt.Errorf("%w: %s", ErrRefused, text)
 	case resultCorrupt:
 		return fmt.Errorf("%s: %w", filepath.Join(p.dir, strconv.Itoa(p.PID)+".data"), ErrDamaged)
+	case resultLost:
+		return ErrLost
+	case resultGhost:
+		return ErrNoGhost
 	case resultFile:
 		if p.IsSaved() && p.load(atErrno) == uint32(syscall.ENOENT) {
 			return p.noData()
@@ -265,7 +281,7 @@ func (p *Page) word64(at int) *uint64 { return (*uint64)(unsafe.Pointer(&p.data[
 func (p *Page) load(at int) uint32    { return atomic.LoadUint32(p.word(at)) }
 func (p *Page) load64(at int) uint64  { return atomic.LoadUint64(p.word64(at)) }
 func removeFiles(dir string, pid int) {
-	for _, suffix := range []string{".page", ".page.tmp", ".data", ".data.tmp", ".gpus"} {
+	for _, suffix := range []string{".page", ".page.tmp", ".data", ".data.tmp", ".gpus", ".ghost"} {
 		os.Remove(filepath.Join(dir, strconv.Itoa(pid)+suffix))
 	}
 }

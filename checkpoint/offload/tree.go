@@ -27,6 +27,7 @@ type Whole struct {
 	CRIU    criu.Program
 	Scratch string // a folder with room for the processes' memory; "": that of the system
 	Images  *image.Images
+	Ghost   bool                           // Checkpoint lets a ghost copy the GPU's memory while criu reads the processes
 	Step    func(step string, bytes int64) // called when a step begins that reads or writes so many bytes
 }
 
@@ -42,7 +43,11 @@ const (
 
 // Hybrid is what pauses the processes.
 func (w *Whole) Hybrid() *checkpoint.Hybrid {
-	return &checkpoint.Hybrid{Shim: &checkpoint.Shim{Dir: w.Dir, Lease: w.Lease}, Driver: &checkpoint.Driver{Calls: w.Calls}}
+	shim := &checkpoint.Shim{Dir: w.Dir, Lease: w.Lease}
+	if w.Ghost {
+		shim.Ghost = w.Calls
+	}
+	return &checkpoint.Hybrid{Shim: shim, Driver: &checkpoint.Driver{Calls: w.Calls}}
 }
 
 func (w *Whole) hybrid(do func(*checkpoint.Hybrid) error) error {
@@ -109,54 +114,44 @@ func (w *Whole) Checkpoint(ctx context.Context, root int, name string, o checkpo
 		return saved, err
 	}
 	var ran []int
-	err = w.hybrid(func(b *checkpoint.Hybrid) error {
-		for _, pid := range pids {
-			phase, err := b.Phase(pid)
-			if err != nil {
-				return fmt.Errorf("process %d: %w", pid, err)
-			}
-			if phase != checkpoint.Checkpointed {
-				ran = append(ran, pid)
-			}
+	defer func() {
+		if err == nil {
+			w.forget(pids)
 		}
-		return checkpoint.Pause(ctx, b, pids, o)
-	})
-	if err != nil {
+	}()
+	b := w.Hybrid() // until the processes have ended: it may have their memory
+	defer b.Close()
+	for _, pid := range pids {
+		phase, err := b.Phase(pid)
+		if err != nil {
+			return saved, fmt.Errorf("process %d: %w", pid, err)
+		}
+		if phase != checkpoint.Checkpointed {
+			ran = append(ran, pid)
+		}
+	}
+	if err := checkpoint.Pause(ctx, b, pids, o); err != nil {
 		return saved, err
 	}
-	if saved, err = w.dump(ctx, root, name, pids); err == nil {
-		w.forget(pids)
+	if saved, err = w.dump(ctx, b, root, name, pids); err == nil {
 		return saved, nil
 	}
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), wayBack)
 	defer cancel()
-	if undo := w.hybrid(func(b *checkpoint.Hybrid) error { return checkpoint.Resume(back, b, ran, wayBack) }); undo != nil {
+	if undo := checkpoint.Resume(back, b, ran, wayBack); undo != nil {
 		return saved, fmt.Errorf("%w; and not all processes go on: %w", err, undo)
 	}
 	return saved, fmt.Errorf("%w; all processes are as before", err)
 }
 
 // dump stores a tree whose processes are paused, and ends it once the image is whole.
-func (w *Whole) dump(ctx context.Context, root int, name string, pids []int) (saved image.Saved, err error) {
+func (w *Whole) dump(ctx context.Context, b *checkpoint.Hybrid, root int, name string, pids []int) (saved image.Saved, err error) {
 	scratch, err := os.MkdirTemp(w.Scratch, "muster-")
 	if err != nil {
 		return saved, err
 	}
 	defer os.RemoveAll(scratch)
-	var ranks []image.Source
 	var files []image.HostFile
-	shim := &checkpoint.Shim{Dir: w.Dir, Lease: w.Lease}
-	defer shim.Close()
-	for _, pid := range pids {
-		h, size, err := hold(ctx, shim, pid)
-		if err != nil {
-			return saved, fmt.Errorf("process %d: %w", pid, err)
-		}
-		defer h.file.Close()
-		ranks = append(ranks, image.Source{Process: image.Process(h.id), File: h.file, Size: size, Check: h.still})
-		page := h.page.Content()
-		files = append(files, image.HostFile{Name: strconv.Itoa(pid) + pageSuffix, File: bytes.NewReader(page), Size: int64(len(page))})
-	}
 	folder, err := gpu.Folder(w.Dir)
 	if err != nil {
 		return saved, err
@@ -169,7 +164,27 @@ func (w *Whole) dump(ctx context.Context, root int, name string, pids []int) (sa
 		files = append(files, image.HostFile{Name: name, File: strings.NewReader(text), Size: int64(len(text))})
 	}
 	w.Step(ReadingProcesses, 0)
+	copied := make(chan error, 1)
+	if w.Ghost {
+		go func() { copied <- b.Shim.Copy(ctx, pids) }()
+	} else {
+		copied <- nil
+	}
 	err = w.CRIU.Dump(ctx, root, scratch, func() error {
+		if err := <-copied; err != nil {
+			return err
+		}
+		var ranks []image.Source
+		for _, pid := range pids {
+			h, size, err := hold(ctx, b.Shim, pid)
+			if err != nil {
+				return fmt.Errorf("process %d: %w", pid, err)
+			}
+			defer h.file.Close()
+			ranks = append(ranks, image.Source{Process: image.Process(h.id), File: h.file, Size: size, Check: h.still})
+			page := h.page.Content()
+			files = append(files, image.HostFile{Name: strconv.Itoa(pid) + pageSuffix, File: bytes.NewReader(page), Size: int64(len(page))})
+		}
 		entries, err := os.ReadDir(scratch)
 		if err != nil {
 			return err
@@ -196,7 +211,15 @@ func (w *Whole) dump(ctx context.Context, root int, name string, pids []int) (sa
 			return err
 		}
 		w.Step("verifying", saved.Bytes)
-		return w.Images.Verify(ctx, saved.Entry)
+		if err := w.Images.Verify(ctx, saved.Entry); err != nil {
+			return err
+		}
+		for _, pid := range pids { // they end now: the driver is not to bring them back
+			if err := b.Driver.Keep(pid); err != nil {
+				return fmt.Errorf("process %d: %w", pid, err)
+			}
+		}
+		return nil
 	})
 	if err != nil && saved.ID != "" {
 		if undo := w.Images.Delete(context.WithoutCancel(ctx), saved.Entry); undo != nil {

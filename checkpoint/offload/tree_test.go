@@ -24,17 +24,17 @@ import (
 )
 
 // whole returns what moves whole processes of a node; the test is skipped where criu cannot.
-func wholeOf(t *testing.T, n *gputest.Node, images *image.Images) *offload.Whole {
+func wholeOf(t testing.TB, n *gputest.Node, images *image.Images) *offload.Whole {
 	t.Helper()
 	w := &offload.Whole{Dir: n.Dir, Lease: time.Minute, Scratch: t.TempDir(), Images: images, Step: quiet}
-	if err := w.CRIU.Check(t.Context()); err != nil {
+	if err := w.CRIU.Check(ctx); err != nil {
 		t.Skip(err)
 	}
 	w.Calls = callsOf(t, n)
 	return w
 }
 
-func callsOf(t *testing.T, n *gputest.Node) *gpu.Calls {
+func callsOf(t testing.TB, n *gputest.Node) *gpu.Calls {
 	program, driver, environment := n.Caller()
 	c := &gpu.Calls{Program: program, Driver: driver, Dir: n.Dir, Environment: environment}
 	t.Cleanup(c.Close)
@@ -59,8 +59,9 @@ func TestWholeProcessMoves(t *testing.T) {
 	p := n.StartWithFiles(t)
 	p.Do("alloc %d", mib)
 	p.Send("%s", work)
-	for i, step := range []string{"100", "300"} {
+	for i, step := range []string{"100", "200", "400"} {
 		p.Until("step " + step)
+		w.Ghost = i != 1
 		if _, err := w.Checkpoint(ctx, p.PID, "whole", once); err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +90,7 @@ func TestWholeProcessMoves(t *testing.T) {
 		}
 	}
 	if got := p.Until("sum "); got != want {
-		t.Errorf("it ended with %s after two moves, and with %s without", got, want)
+		t.Errorf("it ended with %s after three moves, and with %s without", got, want)
 	}
 	if left, _ := os.ReadDir(w.Scratch); len(left) > 0 {
 		t.Error(left)
@@ -113,24 +114,32 @@ func TestWholeProcessStays(t *testing.T) {
 		}
 	}
 
-	stopped, stop := context.WithCancel(ctx)
+	stopped, stop := ctx, func() {}
+	interrupt := func(step string, _ int64) {
+		if step == "verifying" {
+			stop()
+		}
+	}
 	for name, broken := range map[string]struct {
-		ctx    context.Context
+		ghost  bool
 		images *image.Images
 		step   func(string, int64)
 	}{
-		"the store is full": {ctx, &image.Images{Store: full{dir}}, quiet},
-		"a bit of it flips": {ctx, &image.Images{Store: flips{dir}}, quiet},
-		"interrupted at the end": {stopped, images, func(step string, _ int64) {
-			if step == "verifying" {
-				stop()
-			}
-		}},
+		"the store is full":                    {false, &image.Images{Store: full{dir}}, quiet},
+		"the store is full, with a ghost":      {true, &image.Images{Store: full{dir}}, quiet},
+		"a bit of it flips":                    {false, &image.Images{Store: flips{dir}}, quiet},
+		"a bit of what a ghost copied flips":   {true, &image.Images{Store: flips{dir}}, quiet},
+		"the ghost cannot write the file":      {true, images, refusesFile(n, p)},
+		"interrupted at the end":               {false, images, interrupt},
+		"interrupted at the end, with a ghost": {true, images, interrupt},
 	} {
-		w.Images, w.Step = broken.images, broken.step
-		if _, err := w.Checkpoint(broken.ctx, p.PID, "", once); err == nil || !strings.HasSuffix(err.Error(), "all processes are as before") {
+		stopped, stop = context.WithCancel(ctx)
+		defer stop()
+		w.Images, w.Step, w.Ghost = broken.images, broken.step, broken.ghost
+		if _, err := w.Checkpoint(stopped, p.PID, "", once); err == nil || !strings.HasSuffix(err.Error(), "all processes are as before") {
 			t.Fatalf("%s: %v", name, err)
 		}
+		os.Remove(filepath.Join(n.Dir, fmt.Sprint(p.PID, ".data.tmp"))) // the folder that stood there
 		same(name)
 		if all, _ := images.List(ctx); len(all) > 0 {
 			t.Fatal(name, all)
@@ -221,10 +230,10 @@ func TestWholeProcessSurvivesKills(t *testing.T) {
 		rounds = 5
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	for range rounds {
+	for round := range rounds {
 		c := exec.Command(os.Args[0])
 		c.Env = append(os.Environ(), "MUSTER_TEST_MOVE="+string(dir), "MUSTER_TEST_PID="+strconv.Itoa(p.PID), "MUSTER_TEST_PAGES="+n.Dir,
-			"MUSTER_TEST_CRIU="+w.CRIU.Path, "MUSTER_TEST_CALL="+program, "MUSTER_TEST_DRIVER="+driver, "MUSTER_TEST_SCRATCH="+w.Scratch)
+			"MUSTER_TEST_CRIU="+w.CRIU.Path, "MUSTER_TEST_CALL="+program, "MUSTER_TEST_DRIVER="+driver, "MUSTER_TEST_SCRATCH="+w.Scratch, "MUSTER_TEST_GHOST="+strconv.FormatBool(round%2 == 0))
 		c.Env = append(c.Env, environment...)
 		c.Stderr = os.Stderr
 		if err := c.Start(); err != nil {
@@ -280,7 +289,7 @@ func mover() int {
 	if err != nil {
 		panic(err)
 	}
-	w := &offload.Whole{Dir: os.Getenv("MUSTER_TEST_PAGES"), Lease: time.Minute, Scratch: os.Getenv("MUSTER_TEST_SCRATCH"), Images: images, Step: quiet, CRIU: criu.Program{Path: os.Getenv("MUSTER_TEST_CRIU")}}
+	w := &offload.Whole{Dir: os.Getenv("MUSTER_TEST_PAGES"), Lease: time.Minute, Scratch: os.Getenv("MUSTER_TEST_SCRATCH"), Images: images, Step: quiet, CRIU: criu.Program{Path: os.Getenv("MUSTER_TEST_CRIU")}, Ghost: os.Getenv("MUSTER_TEST_GHOST") == "true"}
 	w.Calls = &gpu.Calls{Program: os.Getenv("MUSTER_TEST_CALL"), Driver: os.Getenv("MUSTER_TEST_DRIVER"), Dir: w.Dir}
 	for {
 		saved, err := w.Checkpoint(ctx, pid, "image", once)
@@ -291,6 +300,57 @@ func mover() int {
 			os.Stderr.WriteString(err.Error() + "\n")
 			return 1
 		}
+	}
+}
+
+// refusesFile lets no file be written for the memory of a process, while the ghost copies it.
+func refusesFile(n *gputest.Node, p *gputest.Program) func(string, int64) {
+	return func(step string, _ int64) {
+		if step == offload.ReadingProcesses {
+			os.Mkdir(filepath.Join(n.Dir, fmt.Sprint(p.PID, ".data.tmp")), 0o700)
+		}
+	}
+}
+
+// How long a process stands still until all of it is read, of which a part is on the GPU and as much on the host: with a ghost
+// both parts are read at the same time. The rest, the way to the store, is the same.
+func BenchmarkWholeProcess(b *testing.B) {
+	for _, ghost := range []bool{false, true} {
+		b.Run(fmt.Sprintf("ghost=%t", ghost), func(b *testing.B) {
+			n := gputest.NewNode(b, 512)
+			w := wholeOf(b, n, nil)
+			w.Ghost = ghost
+			p := n.StartWithFiles(b)
+			p.Do("alloc %d", 256*mib)
+			p.Do("copies 0 %d", 256*mib) // it copies to as much host memory, and keeps that
+			var began time.Time
+			read := 0.0
+			for b.Loop() {
+				b.StopTimer()
+				images, err := image.Open(ctx, image.Dir(b.TempDir()), nil, true) // nothing is there yet
+				if err != nil {
+					b.Fatal(err)
+				}
+				w.Images, w.Step = images, func(step string, _ int64) {
+					if step == "saving" {
+						read += time.Since(began).Seconds()
+					}
+				}
+				b.StartTimer()
+				began = time.Now()
+				saved, err := w.Checkpoint(ctx, p.PID, "", once)
+				if err != nil {
+					b.Fatal(err)
+				}
+				p.Wait()
+				b.StopTimer()
+				if _, _, err := w.Restore(ctx, saved.Entry, time.Minute); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+			}
+			b.ReportMetric(read/float64(b.N)*1e3, "ms-to-read/op")
+		})
 	}
 }
 

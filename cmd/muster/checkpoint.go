@@ -15,7 +15,7 @@ import (
 )
 
 // The flags that are for this machine alone: an agent has a store of its own.
-var ofThisMachine = []string{"store", "key", "name", "gpu-dir", "retries", "process", "scratch", "image"}
+var ofThisMachine = []string{"store", "key", "name", "gpu-dir", "retries", "process", "ghost", "scratch", "image"}
 
 // atAgent finds the one agent that the arguments or flags name, and returns the processes; false: this machine is meant.
 func (r *remote) atAgent(c *cobra.Command, args []string) (pids []int, at bool, err error) {
@@ -43,6 +43,7 @@ func newCheckpoint() *cobra.Command {
 		timeout   = 10 * core.Second
 		retries   = 3
 		process   bool
+		ghost     bool
 		scratch   string
 		of        storeFlags
 		at        remote
@@ -59,6 +60,8 @@ With --process the image has the process itself, too, and all that descend from 
 it is whole, they end, and muster restore --image brings them back, here or on a machine
 with the same files and an equal GPU. It takes criu 4.1 or later, the right to run it
 (root), and a driver that can checkpoint. docs/images.md says what moves and what does not.
+With --ghost the processes hand their GPU memory over to muster-gpu-call, without a copy, and
+that writes it to the host while criu reads the processes: they stand still for less time.
 
 With --agent the agent of another node does it, with its own store (muster agent
 --image-store), to all processes of the pod or to those named; --timeout then bounds
@@ -67,6 +70,7 @@ Kubernetes cluster, or the pod.`,
 		Example: `  muster checkpoint 4711 4712 --store /data/images
   muster checkpoint 4711 --store s3://images/alice --key image.key --name llama
   muster checkpoint 4711 --process --store /data/images --name llama
+  muster checkpoint 4711 --process --ghost --store /data/images
   muster checkpoint train-7b -n team-a --timeout 5m --tls-cert client.crt --tls-key client.key --tls-ca ca.crt
   muster checkpoint --agent node-1:9440 --pod 5d1f… --timeout 5m --tls-cert client.crt --tls-key client.key --tls-ca ca.crt`,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -91,7 +95,10 @@ Kubernetes cluster, or the pod.`,
 			}
 			o := checkpoint.Options{Timeout: time.Duration(timeout), Retries: retries, Backoff: time.Second}
 			if process {
-				return checkpointProcess(c, pids, dir, scratch, name, &of, o)
+				return checkpointProcess(c, pids, dir, scratch, name, &of, o, ghost)
+			}
+			if ghost {
+				return badUsage(c, "--ghost: expected it with --process: without, the processes wait for the copy only")
 			}
 			return checkpointMemory(c, pids, dir, name, &of, o)
 		},
@@ -102,6 +109,7 @@ Kubernetes cluster, or the pod.`,
 	durationVar(c.Flags(), &timeout, "timeout", "of one try of the pause: how long the GPU work in progress may take to end, and its memory to be copied; with --agent, of all")
 	c.Flags().IntVar(&retries, "retries", retries, "how often to try the pause again")
 	c.Flags().BoolVar(&process, "process", false, "store the process itself, too, with all that descend from it, and end them")
+	c.Flags().BoolVar(&ghost, "ghost", false, "with --process, copy the GPU memory while criu reads the processes; no GPU has shown yet that the driver allows it")
 	scratchFlag(c, &scratch)
 	at.flags(c)
 	return c
@@ -128,7 +136,7 @@ func checkpointMemory(c *cobra.Command, pids []int, dir, name string, of *storeF
 }
 
 // checkpointProcess moves a process with all that descend from it to an image.
-func checkpointProcess(c *cobra.Command, pids []int, dir, scratch, name string, of *storeFlags, o checkpoint.Options) error {
+func checkpointProcess(c *cobra.Command, pids []int, dir, scratch, name string, of *storeFlags, o checkpoint.Options, ghost bool) error {
 	if len(pids) != 1 {
 		return badUsage(c, "--process: expected one PID, that of the process from which all others descend; found %d", len(pids))
 	}
@@ -140,6 +148,7 @@ func checkpointProcess(c *cobra.Command, pids []int, dir, scratch, name string, 
 	defer stop()
 	m, began := newMeter(c, images), time.Now()
 	w := whole(dir, scratch, images, m)
+	w.Ghost = ghost
 	defer w.Calls.Close()
 	saved, err := w.Checkpoint(ctx, pids[0], name, o)
 	m.finish()

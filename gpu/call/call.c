@@ -10,15 +10,17 @@
 //
 // It answers "ready CUDA-VERSION FUNCTIONS UUID...", with the GPUs that it sees,
 // or "no" and why, and then each line of its input, "ID OP PID [MILLISECONDS
-// [OLD NEW]...]", by a line "ID RESULT VALUE", in the order in which the calls end. RESULT is a CUresult, or BUSY. Calls for
-// one process follow one another; those for several run at the same time.
+// [OLD NEW]...]", by a line "ID RESULT VALUE", in the order in which the calls
+// end. RESULT is a CUresult, BUSY, or a RESULT_... of page.h; of RESULT_FILE the
+// VALUE is errno. Calls for one process follow one another; those for several
+// run at the same time.
 //
 // A call for a process takes the lock DIR/PID.lock, until this program ends.
 //
 // At the end of the input, who asked has ended, perhaps by kill -9. Calls
 // under way then end first: one that is cut off leaves the process in a state
 // that the driver itself does not know. Then each process goes on that was
-// locked and not kept.
+// locked and not kept, or has handed its memory over to this program (ghost.h).
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -31,8 +33,10 @@
 #include <unistd.h>
 
 #include "../shim/driver.h"
+#include "../shim/page.h"
+#include "ghost.h"
 
-enum { BUSY = 10001, max_processes = 4096, max_gpus = 64 };
+enum { BUSY = 10100, max_processes = 4096, max_gpus = 64 };
 enum { LOCKED = 1, CHECKPOINTED = 2 };
 
 static struct {
@@ -100,7 +104,7 @@ static int hold(struct process *p) {
 // change makes a call that changes the process. The arguments are 64 bytes,
 // which are 0 but for the time limit of a lock, where 0 would be none, and the
 // pairs of GPUs of a restore, which drivers from r580 on have.
-static CUresult change(struct process *p, struct request *q) {
+static CUresult change(struct process *p, struct request *q, int *value) {
 	uint32_t arguments[16] = {0};
 	struct {
 		struct pair *pairs;
@@ -109,6 +113,10 @@ static CUresult change(struct process *p, struct request *q) {
 	} restore = {q->pair_count ? q->pairs : NULL, (unsigned)q->pair_count, {0}};
 	if (!hold(p))
 		return BUSY;
+	if (!strcmp(q->op, "ghost"))
+		return (CUresult)ghost_wait(folder, p->pid, value);
+	if (!strcmp(q->op, "copy"))
+		return (CUresult)ghost_copy(p->pid, value);
 	if (!strcmp(q->op, "lock")) {
 		arguments[0] = q->milliseconds ? q->milliseconds : 1;
 		CUresult r = driver.lock(p->pid, arguments);
@@ -137,13 +145,16 @@ static void *serve(void *shared) {
 	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
 	if (p) {
 		pthread_mutex_lock(&p->calls);
+		if (!strcmp(q->op, "copy")) // while it is written, the process can be restored
+			pthread_mutex_unlock(&p->calls);
 		if (!strcmp(q->op, "state"))
 			r = driver.state(q->pid, &value);
 		else if (!strcmp(q->op, "thread"))
 			r = driver.thread(q->pid, &value);
 		else
-			r = change(p, q);
-		pthread_mutex_unlock(&p->calls);
+			r = change(p, q, &value);
+		if (strcmp(q->op, "copy"))
+			pthread_mutex_unlock(&p->calls);
 	}
 	pthread_mutex_lock(&lock);
 	printf("%lu %d %d\n", q->id, r, value);
@@ -220,6 +231,7 @@ static int open_driver(const char *path) {
 #define F(field, name) found += (*(void **)&driver.field = dlsym(h, "cuCheckpointProcess" name)) != NULL
 	F(state, "GetState"), F(thread, "GetRestoreThreadId"), F(lock, "Lock");
 	F(checkpoint, "Checkpoint"), F(restore, "Restore"), F(unlock, "Unlock");
+	ghost_open(h);
 	printf("ready %d %d", number, found);
 	print_gpus(h);
 	putchar('\n');
@@ -227,6 +239,8 @@ static int open_driver(const char *path) {
 }
 
 int main(int argc, char **argv) {
+	if (argc == 4 && !strcmp(argv[1], "--keep"))
+		return ghost_keep(argv[2], atoi(argv[3]));
 	if (argc < 2)
 		return 2;
 	// A signal to who asked is not one to this program: it has to end what it began.
@@ -257,10 +271,15 @@ int main(int argc, char **argv) {
 		else
 			pthread_detach(thread);
 	}
+	ghost_stop();
 	pthread_mutex_lock(&lock);
 	while (under_way)
 		pthread_cond_wait(&fewer, &lock);
 	for (int i = 0; i < process_count; i++)
 		go_on(&processes[i]);
+	for (int i = 0; i < process_count; i++) // other commands may change them now
+		if (processes[i].lock_fd >= 0)
+			close(processes[i].lock_fd);
+	ghost_end();
 	return 0;
 }

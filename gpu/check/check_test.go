@@ -116,9 +116,10 @@ func TestCheck(t *testing.T) {
 	if has := r.value("A0", "its functions for checkpoints, of 6"); has == 6 {
 		of, none := driverPauses(r, n, share)
 		hybridPauses(r, n, share, of, none)
-		movedProgram(r, n, steps)
+		handOver(r, n, share)
+		movedProgram(r, n, steps, share)
 	} else {
-		t.Logf("A1, A3 by both and A5 are not run: the driver has %.0f of its 6 functions for checkpoints", has)
+		t.Logf("A1, A3 by both, A4 and A5 are not run: the driver has %.0f of its 6 functions for checkpoints", has)
 	}
 	for _, w := range r.Rows {
 		if w.Criterion == "1" && w.Verdict != "met" {

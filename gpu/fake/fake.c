@@ -37,14 +37,15 @@
 
 #include "../shim/driver.h"
 
-enum { max_devices = 8, max_slots = 256, max_things = 65536, granularity = 2 << 20 };
+enum { max_devices = 8, max_slots = 4096, max_things = 65536, granularity = 2 << 20 };
 
 // --- devices and their memory
 
-// A slot is what one process holds on one device. The file is an array of them.
+// A slot is what one process holds on one device: all that is its own, or one
+// memory that others may hold, too. The file is an array of them.
 struct slot {
 	int32_t pid, device;
-	uint64_t bytes;
+	uint64_t bytes, shared; // shared: what names the memory; 0: its own
 };
 static struct slot own_slots[max_slots], *slots = own_slots;
 static int slots_fd = -1;
@@ -83,25 +84,32 @@ static uint64_t used(CUdevice device) {
 	for (int i = 0; i < max_slots; i++) {
 		if (slots[i].pid && kill(slots[i].pid, 0) && errno == ESRCH)
 			slots[i] = (struct slot){0};
-		if (slots[i].pid && slots[i].device == device)
+		int counted = 0;
+		for (int k = 0; slots[i].shared && k < i && !counted; k++)
+			counted = slots[k].pid && slots[k].shared == slots[i].shared;
+		if (slots[i].pid && slots[i].device == device && !counted)
 			sum += slots[i].bytes;
 	}
 	return sum;
 }
 
+static struct slot *slot_of(CUdevice device, uint64_t shared, int make) {
+	int32_t pid = (int32_t)getpid();
+	for (int i = 0; i < max_slots; i++)
+		if (slots[i].pid == pid && slots[i].device == device && slots[i].shared == shared)
+			return &slots[i];
+	for (int i = 0; make && i < max_slots; i++)
+		if (!slots[i].pid)
+			return slots[i] = (struct slot){pid, device, 0, shared}, &slots[i];
+	return NULL;
+}
+
 // take adds bytes to what this process holds; 0: the device has no room. A negative number gives back.
 static int take(CUdevice device, int64_t bytes) {
-	int32_t pid = (int32_t)getpid();
-	struct slot *s = NULL;
 	if (slots_fd >= 0)
 		flock(slots_fd, LOCK_EX);
 	int fits = bytes <= 0 || used(device) + (uint64_t)bytes <= device_bytes;
-	for (int i = 0; fits && i < max_slots && !s; i++)
-		if (slots[i].pid == pid && slots[i].device == device)
-			s = &slots[i];
-	for (int i = 0; fits && i < max_slots && !s; i++)
-		if (!slots[i].pid)
-			s = &slots[i], *s = (struct slot){pid, device, 0};
+	struct slot *s = fits ? slot_of(device, 0, 1) : NULL;
 	if (s)
 		s->bytes += (uint64_t)bytes;
 	if (slots_fd >= 0)
@@ -115,6 +123,8 @@ struct physical {
 	int fd, refs;
 	CUdevice device;
 	uint64_t size;
+	uint64_t shared; // what names it where others may hold it (share.inc)
+	int exportable;
 	void *host; // its bytes while the process is checkpointed
 	struct physical *next;
 };
@@ -162,6 +172,8 @@ static void changed(const char *format, ...) {
 	va_end(list);
 }
 
+static void unshare_memory(struct physical *m);
+
 static void drop(struct physical *m) {
 	if (--m->refs)
 		return;
@@ -171,8 +183,14 @@ static void drop(struct physical *m) {
 			*p = m->next;
 			break;
 		}
-	take(m->device, -(int64_t)m->size);
+	unshare_memory(m);
 	free(m);
+}
+
+static int memory_file(CUdevice device) {
+	char name[32];
+	snprintf(name, sizeof name, "fake-gpu-%d", device); // share.inc reads it
+	return memfd_create(name, MFD_CLOEXEC);
 }
 
 static CUresult create(struct physical **out, CUdevice device, uint64_t size) {
@@ -181,7 +199,7 @@ static CUresult create(struct physical **out, CUdevice device, uint64_t size) {
 	if (!take(device, (int64_t)size))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	struct physical *m = calloc(1, sizeof *m);
-	*m = (struct physical){memfd_create("fake-gpu", MFD_CLOEXEC), 1, device, size, NULL, all_memory};
+	*m = (struct physical){.fd = memory_file(device), .refs = 1, .device = device, .size = size, .next = all_memory};
 	all_memory = m;
 	if (m->fd < 0 || ftruncate(m->fd, (off_t)size)) {
 		drop(m);
@@ -381,6 +399,16 @@ MUSTER_EXPORT CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t
 	return kept ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+MUSTER_EXPORT CUresult cuMemAddressFree(CUdeviceptr at, size_t size) {
+	pthread_mutex_lock(&lock);
+	struct mapping *m = find(at, 1);
+	int good = m && m->address == at && m->size == size && !munmap((void *)at, size);
+	if (good)
+		*m = (struct mapping){0};
+	pthread_mutex_unlock(&lock);
+	return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 MUSTER_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *h, size_t size, const CUmemAllocationProp *prop, uint64_t flags) {
 	CALL;
 	if (!h || !size || size % granularity || flags || !prop || prop->type != 1 || prop->location.type != 1)
@@ -388,6 +416,8 @@ MUSTER_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *h, size_t size,
 	struct physical *m = NULL;
 	pthread_mutex_lock(&lock);
 	CUresult r = create(&m, prop->location.id, size);
+	if (!r)
+		m->exportable = prop->requestedHandleTypes & MEM_HANDLE_FD;
 	pthread_mutex_unlock(&lock);
 	*h = (uint64_t)m;
 	return r;
@@ -402,6 +432,8 @@ MUSTER_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle h) {
 	pthread_mutex_unlock(&lock);
 	return CUDA_SUCCESS;
 }
+
+#include "share.inc"
 
 // map_at places memory at the address; without access until cuMemSetAccess.
 static CUresult map_at(uint64_t address, uint64_t size, struct physical *m, int protection, int plain) {
@@ -422,7 +454,9 @@ MUSTER_EXPORT CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset,
 	pthread_mutex_lock(&lock);
 	struct mapping *whole = find(address, 1);
 	CUresult r = CUDA_ERROR_INVALID_VALUE; // not reserved, or mapped already
-	if (whole && address + size <= whole->address + whole->size && !find(address, 0) && !find(address + size - 1, 0))
+	if (at_fault(fault_map))
+		r = CUDA_ERROR_OUT_OF_MEMORY;
+	else if (whole && address + size <= whole->address + whole->size && !find(address, 0) && !find(address + size - 1, 0))
 		r = map_at(address, size, m, PROT_NONE, 0);
 	pthread_mutex_unlock(&lock);
 	return r;

@@ -36,11 +36,11 @@ func build(dir string) (built, error) {
 		return append(append(flags, sources...), "-ldl", "-lpthread", "-lm")
 	}
 	for _, command := range [][]string{
-		library(b.shim(), "libcuda.so.1", "shim/shim.c", "shim/memory.c", "shim/objects.c", "shim/ptx.c", "shim/replay.c"),
+		library(b.shim(), "libcuda.so.1", "shim/shim.c", "shim/memory.c", "shim/data.c", "shim/hand.c", "shim/objects.c", "shim/ptx.c", "shim/replay.c"),
 		library(b.fake(), "libcuda.so.1", "fake/fake.c"),
 		library(b.fake(), "libcublas.so.12", "fake/cublas.c"),
 		{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", b.trainer(), "fake/trainer.c", "-ldl", "-lpthread"},
-		{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", b.call(), "call/call.c", "-ldl", "-lpthread"},
+		{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", b.call(), "call/call.c", "call/ghost.c", "shim/data.c", "shim/hand.c", "-ldl", "-lpthread"},
 		{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", b.worker(), "worker/worker.c", "-ldl", "-lpthread"},
 	} {
 		for _, folder := range []string{b.shim(), b.fake()} {
@@ -179,14 +179,21 @@ func interpreter(dir string) (string, error) {
 var building sync.Mutex
 
 // Fault lets the next call of the fake driver with this number (1 lock, 2 checkpoint,
-// 3 restore, 4 unlock) for the process end otherwise: gpu/fake/checkpoint.inc.
+// 3 restore, 4 unlock) for the process end otherwise, or of its own (5 map, 6 import, 7 export): gpu/fake/checkpoint.inc.
 func (n *Node) Fault(tb testing.TB, pid, call, result, state int) {
 	tb.Helper()
-	file, _ := strings.CutPrefix(n.fake[0], "MUSTER_FAKE_GPU=")
-	path := filepath.Join(file+".processes", fmt.Sprintf("%d.fault", pid))
-	if err := os.WriteFile(path, fmt.Appendf(nil, "%d %d %d\n", call, result, state), 0o600); err != nil {
+	if err := os.MkdirAll(filepath.Dir(n.FaultPath(pid)), 0o700); err != nil {
 		tb.Fatal(err)
 	}
+	if err := os.WriteFile(n.FaultPath(pid), fmt.Appendf(nil, "%d %d %d\n", call, result, state), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// FaultPath is the file of a Fault. It is gone when the call is made.
+func (n *Node) FaultPath(pid int) string {
+	file, _ := strings.CutPrefix(n.fake[0], "MUSTER_FAKE_GPU=")
+	return filepath.Join(file+".processes", fmt.Sprintf("%d.fault", pid))
 }
 
 // Program is a trainer that runs on a node.

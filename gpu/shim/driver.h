@@ -63,6 +63,8 @@ typedef struct {
 	int flags; // 3: read and write
 } CUmemAccessDesc;
 
+enum { MEM_HANDLE_FD = 1 }; // of requestedHandleTypes: a descriptor
+
 #define MUSTER_EXPORT __attribute__((visibility("default")))
 
 #endif

@@ -18,9 +18,9 @@
 // has gone up); 2 is the shim's own: the memory is being copied or is gone.
 // OP_RESTORE makes it 1 again.
 enum { GATE_OPEN = 0, GATE_CLOSED = 1, GATE_SEALED = 2 };
-enum { OP_SAVE = 1, OP_RESTORE = 2 };
-enum { STATE_RUNNING = 0, STATE_SAVED = 1 };
-enum { RESULT_CANCELLED = 10001, RESULT_CORRUPT = 10002, RESULT_FILE = 10003 };
+enum { OP_SAVE = 1, OP_RESTORE = 2, OP_HAND = 3 };
+enum { STATE_RUNNING = 0, STATE_SAVED = 1, STATE_HANDED = 2 }; // handed: a ghost has the memory (hand.h), and makes it saved
+enum { RESULT_CANCELLED = 10001, RESULT_CORRUPT = 10002, RESULT_FILE = 10003, RESULT_LOST = 10004, RESULT_GHOST = 10005 };
 
 struct page {
 	uint32_t magic, version;
@@ -42,9 +42,10 @@ struct page {
 	_Atomic uint32_t opened;    // goes up before every opening of the gate
 	_Atomic uint32_t saves;     // goes up with every save that is complete: PID.data is of the last one
 	uint64_t pidns;             // inode of the PID namespace in which the process has this ID
+	_Atomic uint64_t table;     // sum of the entries of PID.data where a ghost wrote it; else 0
 };
 
-_Static_assert(sizeof(struct page) == 104, "gpu/page.go has the same offsets");
+_Static_assert(sizeof(struct page) == 112, "gpu/page.go has the same offsets");
 
 // What a replay says, behind the page's own words.
 #define PAGE_REPLAY 2048

@@ -18,7 +18,6 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <semaphore.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -30,7 +29,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "data.h"
 #include "driver.h"
+#include "hand.h"
 #include "memory.h"
 #include "page.h"
 #include "ptx.h"
@@ -54,6 +55,9 @@
 	X(cuMemGetAllocationGranularity, (size_t *, const CUmemAllocationProp *, int)) \
 	X(cuMemCreate, (CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, uint64_t)) \
 	X(cuMemRelease, (CUmemGenericAllocationHandle)) \
+	X(cuMemExportToShareableHandle, (void *, CUmemGenericAllocationHandle, int, uint64_t)) \
+	X(cuMemImportFromShareableHandle, (CUmemGenericAllocationHandle *, void *, int)) \
+	X(cuDeviceGetUuid, (unsigned char *, CUdevice)) \
 	X(cuMemMap, (CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, uint64_t)) \
 	X(cuMemUnmap, (CUdeviceptr, size_t)) \
 	X(cuMemSetAccess, (CUdeviceptr, size_t, const CUmemAccessDesc *, size_t)) \
@@ -272,26 +276,38 @@ static int open_gate(struct page *p, uint32_t from) {
 
 static pthread_mutex_t memory = PTHREAD_MUTEX_INITIALIZER; // guards blocks and contexts
 
-// map gives a block physical memory at its address. On an error the block has none.
-static CUresult map(struct block *b) {
-	CUmemAllocationProp prop = {.type = 1, .location = {1, b->device}};
+// exportable is the kind of handle by which another process can take memory over:
+// a descriptor; 0 where the driver makes no such memory.
+static int exportable = MEM_HANDLE_FD;
+
+// place maps memory at the block's address. On an error the handle is the caller's still.
+static CUresult place(struct block *b, CUmemGenericAllocationHandle h) {
 	CUmemAccessDesc access = {.location = {1, b->device}, .flags = 3};
-	CUmemGenericAllocationHandle h;
-	CUresult r = real.cuMemCreate(&h, b->size, &prop, 0);
+	CUresult r = real.cuMemMap(b->address, b->size, 0, h, 0);
 	if (r)
 		return r;
-	if ((r = real.cuMemMap(b->address, b->size, 0, h, 0))) {
-		real.cuMemRelease(h);
-		return r;
-	}
 	if ((r = real.cuMemSetAccess(b->address, b->size, &access, 1))) {
 		real.cuMemUnmap(b->address, b->size);
-		real.cuMemRelease(h);
 		return r;
 	}
 	b->handle = h;
 	b->mapped = 1;
 	return CUDA_SUCCESS;
+}
+
+// map gives a block physical memory at its address. On an error the block has none.
+static CUresult map(struct block *b) {
+	CUmemAllocationProp prop = {.type = 1, .requestedHandleTypes = exportable, .location = {1, b->device}};
+	CUmemGenericAllocationHandle h;
+	CUresult r = real.cuMemCreate(&h, b->size, &prop, 0);
+	if (r && r != CUDA_ERROR_OUT_OF_MEMORY && exportable) {
+		prop.requestedHandleTypes = 0;
+		if (!(r = real.cuMemCreate(&h, b->size, &prop, 0)))
+			exportable = 0;
+	}
+	if (!r && (r = place(b, h)))
+		real.cuMemRelease(h);
+	return r;
 }
 
 // unmap gives the physical memory back and keeps the address.
@@ -391,43 +407,6 @@ static char data_path[PATH_MAX], data_temporary[PATH_MAX], page_path[PATH_MAX];
 static struct data_entry *saved; // what was saved, in memory: the file is checked against it
 static uint64_t saved_count;
 
-enum { staging_size = 8 << 20 }; // bytes that are copied at a time
-
-// sum is a checksum of 64 bits, for damage and not for attackers. It goes on
-// from the sum of the bytes before, whose number is a multiple of 32. Four lanes,
-// as one would wait for its multiplication.
-static const uint64_t sum_start = 0x9e3779b97f4a7c15ull;
-static uint64_t sum(uint64_t h, const void *data, size_t size) {
-	const unsigned char *p = data;
-	uint64_t lane[4] = {h, h ^ 1, h ^ 2, h ^ 3}, w[4];
-	h ^= size;
-	for (; size >= 32; p += 32, size -= 32) {
-		memcpy(w, p, 32);
-		for (int i = 0; i < 4; i++)
-			lane[i] = (lane[i] ^ w[i]) * 0xff51afd7ed558ccdull, lane[i] ^= lane[i] >> 32;
-	}
-	for (; size; p++, size--)
-		lane[0] = (lane[0] ^ *p) * 0xff51afd7ed558ccdull;
-	for (int i = 0; i < 4; i++)
-		h = (h ^ lane[i]) * 0xc4ceb9fe1a85ec53ull, h ^= h >> 29;
-	return h;
-}
-
-// sum_range is the sum of a range, in the pieces in which it was copied.
-static uint64_t sum_range(const char *data, uint64_t size) {
-	uint64_t h = sum_start;
-	for (uint64_t done = 0; done < size; done += staging_size)
-		h = sum(h, data + done, size - done < staging_size ? size - done : staging_size);
-	return h;
-}
-
-// create makes a file that is this process's own: where others may write to the
-// folder, a link that waits under its name is not followed.
-static int create(const char *path, int how) {
-	unlink(path);
-	return open(path, how | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-}
-
 static uint32_t file_error(struct page *p) {
 	atomic_store(&p->errnum, (uint32_t)errno);
 	return RESULT_FILE;
@@ -450,120 +429,36 @@ static uint64_t list_active(void) {
 	return at;
 }
 
-// staging is pinned host memory, through which the GPU's goes to the file: one
-// piece is filled while the other one is written.
 static char *staging[2];
 
-static int make_staging(void) {
-	for (int i = 0; i < 2; i++) {
-		if (staging[i])
-			continue;
-		char *m = mmap(NULL, staging_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-		if (m == MAP_FAILED)
-			return 0;
-		real.cuMemHostRegister_v2(m, staging_size, 0); // without it copies are slower, no more
-		staging[i] = m;
-	}
-	return 1;
-}
-
-static int put(int fd, const void *data, size_t size, uint64_t at) {
-	while (size) {
-		ssize_t n = pwrite(fd, data, size, (off_t)at);
-		if (n < 0 && errno != EINTR)
-			return 0;
-		if (n > 0)
-			data = (const char *)data + n, size -= (size_t)n, at += (uint64_t)n;
-	}
-	return 1;
-}
-
-// writer is a thread that writes pieces.
-struct writer {
-	pthread_t thread;
-	sem_t filled, empty; // pieces of staging
-	int fd, error;       // error: errno of the first write that failed
-	struct piece {
-		uint64_t at, size; // in the file; size 0: that was all
-	} pieces[2];
-};
-
-static void wait_sem(sem_t *s) {
-	while (sem_wait(s) && errno == EINTR)
-		;
-}
-
-static void *write_pieces(void *shared) {
-	struct writer *w = shared;
-	for (int i = 0;; i ^= 1) {
-		wait_sem(&w->filled);
-		struct piece c = w->pieces[i];
-		if (!c.size)
-			return NULL;
-		if (!w->error && !put(w->fd, staging[i], c.size, c.at))
-			w->error = errno;
-		sem_post(&w->empty);
-	}
-}
-
-// copy_ranges gives the ranges of saved to the writer, piece by piece.
-static CUresult copy_ranges(struct writer *w) {
-	CUresult r = CUDA_SUCCESS;
-	int i = 0;
-	for (uint64_t k = 0; k < saved_count && !r; k++) {
-		struct arena *a;
-		r = real.cuCtxSetCurrent(memory_find(saved[k].address, &a)->context);
-		for (uint64_t done = 0; done < saved[k].size && !r; done += staging_size, i ^= 1) {
-			uint64_t n = saved[k].size - done < staging_size ? saved[k].size - done : staging_size;
-			wait_sem(&w->empty);
-			if ((r = real.cuMemcpyDtoH_v2(staging[i], saved[k].address + done, n)))
-				break;
-			saved[k].sum = sum(done ? saved[k].sum : sum_start, staging[i], n);
-			w->pieces[i] = (struct piece){saved[k].offset + done, n};
-			sem_post(&w->filled);
-		}
-	}
-	if (!r)
-		wait_sem(&w->empty);
-	w->pieces[i] = (struct piece){0};
-	sem_post(&w->filled);
-	pthread_join(w->thread, NULL);
-	return r;
+// read_range copies from the GPU for data_write.
+static CUresult read_range(void *none, const struct data_entry *e, uint64_t from, void *to, uint64_t size) {
+	(void)none;
+	struct arena *a;
+	CUresult r = from ? CUDA_SUCCESS : real.cuCtxSetCurrent(memory_find(e->address, &a)->context);
+	return r ? r : real.cuMemcpyDtoH_v2(to, e->address + from, size);
 }
 
 // copy_out writes the ranges of saved to the file of the given size.
 static uint32_t copy_out(struct page *p, uint64_t size) {
-	if (!make_staging())
+	if (!data_staging(staging, real.cuMemHostRegister_v2))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	struct writer w = {.fd = create(data_temporary, O_WRONLY)};
-	if (w.fd < 0)
+	int fd = data_create(data_temporary, O_WRONLY);
+	if (fd < 0)
 		return file_error(p);
-	sem_init(&w.filled, 0, 0);
-	sem_init(&w.empty, 0, 2);
-	uint32_t r = ftruncate(w.fd, (off_t)size) ? file_error(p) : 0;
-	if (!r)
-		r = pthread_create(&w.thread, NULL, write_pieces, &w) ? CUDA_ERROR_OUT_OF_MEMORY : (uint32_t)copy_ranges(&w);
-	if (!r && (errno = w.error))
-		r = file_error(p);
-	struct data_header h = {DATA_MAGIC, saved_count, size};
-	if (!r && (!put(w.fd, &h, sizeof h, 0) || !put(w.fd, saved, saved_count * sizeof *saved, sizeof h)))
-		r = file_error(p);
-	if (close(w.fd) && !r)
+	uint32_t r = data_write(fd, saved, saved_count, size, staging, read_range, NULL);
+	if (r == RESULT_FILE)
+		file_error(p);
+	if (close(fd) && !r)
 		r = file_error(p);
 	if (!r && rename(data_temporary, data_path))
 		r = file_error(p);
-	sem_destroy(&w.filled);
-	sem_destroy(&w.empty);
-	if (r) {
+	if (r)
 		unlink(data_temporary);
-		return r;
-	}
-	uint64_t active = 0;
-	for (uint64_t k = 0; k < saved_count; k++)
-		active += saved[k].size;
-	atomic_store(&p->active, active);
-	return 0;
+	return r;
 }
+
+#include "ghost.inc"
 
 // settle waits until everything that was submitted has ended. It holds no
 // lock: the work may wait for another rank, which waits for this process.
@@ -597,12 +492,12 @@ static uint32_t settle(struct page *p, uint32_t opened) {
 	return 0;
 }
 
-// save copies what is in use to the file and releases the GPU's memory.
+// save copies what is in use to the file, or hands all to the ghost, and releases the GPU's memory.
 // 1. Everything submitted ends. Until then the gate may be opened from outside.
 // 2. The gate is sealed: only restore opens it now.
-// 3. The ranges are copied. 4. Only then is memory released.
-static uint32_t save(struct page *p) {
-	if (atomic_load(&p->state) == STATE_SAVED)
+// 3. The ranges are copied, or the ghost says that it has the memory. 4. Only then is memory released.
+static uint32_t save(struct page *p, uint32_t to) {
+	if (atomic_load(&p->state) == STATE_SAVED || atomic_load(&p->state) == to)
 		return 0;
 	if (atomic_load(&p->state) != STATE_RUNNING)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -622,15 +517,21 @@ static uint32_t save(struct page *p) {
 	}
 	pthread_mutex_lock(&memory);
 	uint64_t size = list_active();
-	r = size ? copy_out(p, size) : CUDA_ERROR_OUT_OF_MEMORY;
-	int copied = !r;
-	for (struct block *b = copied ? memory_next(NULL) : NULL; b && !r; b = memory_next(b))
+	r = !size ? CUDA_ERROR_OUT_OF_MEMORY : to == STATE_HANDED ? give(size) : copy_out(p, size);
+	int done = !r;
+	uint64_t active = 0;
+	for (uint64_t k = 0; k < saved_count; k++)
+		active += saved[k].size;
+	for (struct block *b = done ? memory_next(NULL) : NULL; b && !r; b = memory_next(b))
 		r = (uint32_t)unmap(b);
 	pthread_mutex_unlock(&memory);
-	// From the copy on, restore is the only way back, also if the driver refused to release some of the memory.
-	if (copied) {
-		atomic_fetch_add(&p->saves, 1); // before: who sees the state finds the number of this save
-		atomic_store(&p->state, STATE_SAVED);
+	// From then on, restore is the only way back, also if the driver refused to release some of the memory.
+	if (done) {
+		atomic_store(&p->active, active);
+		atomic_store(&p->table, 0);
+		if (to == STATE_SAVED)
+			atomic_fetch_add(&p->saves, 1); // before: who sees the state finds the number of this save
+		atomic_store(&p->state, to);
 	} else {
 		atomic_store(&p->gate, GATE_CLOSED);
 	}
@@ -655,10 +556,12 @@ static uint32_t check(struct page *p, const char **out, uint64_t *size) {
 	if (file == MAP_FAILED)
 		return RESULT_CORRUPT;
 	const struct data_header *h = (const struct data_header *)file;
-	int good = h->magic == DATA_MAGIC && h->entries == saved_count && h->size == *size &&
-		!memcmp(h + 1, saved, saved_count * sizeof *saved);
+	int good = h->magic == DATA_MAGIC && h->entries == saved_count && h->size == *size;
+	if (good && atomic_load(&p->table))
+		good = take_sums((const struct data_entry *)(h + 1), atomic_load(&p->table));
+	good = good && !memcmp(h + 1, saved, saved_count * sizeof *saved);
 	for (uint64_t i = 0; good && i < saved_count; i++)
-		good = saved[i].offset + saved[i].size <= *size && sum_range(file + saved[i].offset, saved[i].size) == saved[i].sum;
+		good = saved[i].offset + saved[i].size <= *size && data_sum_range(file + saved[i].offset, saved[i].size) == saved[i].sum;
 	if (!good) {
 		munmap(file, *size);
 		return RESULT_CORRUPT;
@@ -675,6 +578,11 @@ static uint32_t check(struct page *p, const char **out, uint64_t *size) {
 static uint32_t restore(struct page *p) {
 	if (atomic_load(&p->state) == STATE_RUNNING)
 		return 0;
+	if (atomic_load(&p->state) == STATE_HANDED) {
+		uint32_t r = take(p);
+		if (r || atomic_load(&p->state) != STATE_SAVED) // the ghost may have written the file meanwhile
+			return r;
+	}
 	uint32_t without = again(p);
 	if (without)
 		return without;
@@ -745,7 +653,7 @@ static void *control(void *shared) {
 			continue;
 		}
 		uint32_t op = atomic_load(&p->op);
-		uint32_t r = op == OP_SAVE ? save(p) : op == OP_RESTORE ? restore(p) : replay(p, op);
+		uint32_t r = op == OP_SAVE ? save(p, STATE_SAVED) : op == OP_HAND ? save(p, STATE_HANDED) : op == OP_RESTORE ? restore(p) : replay(p, op);
 		atomic_store(&p->result, r);
 		atomic_store(&p->done, command);
 		futex(&p->done, FUTEX_WAKE, INT_MAX, NULL);
@@ -808,7 +716,7 @@ static void share(void) {
 	snprintf(data_path, sizeof data_path, "%s/%d.data", dir, pid);
 	snprintf(data_temporary, sizeof data_temporary, "%s/%d.data.tmp", dir, pid);
 	snprintf(temporary, sizeof temporary, "%s/%d.page.tmp", dir, pid);
-	int fd = create(temporary, O_RDWR);
+	int fd = data_create(temporary, O_RDWR);
 	if (fd < 0 || ftruncate(fd, PAGE_SIZE)) {
 		fprintf(stderr, "muster: %s: %s: the GPU work of this process cannot be paused\n", temporary, strerror(errno));
 		if (fd >= 0)
