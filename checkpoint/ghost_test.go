@@ -175,13 +175,34 @@ func TestGhostTakesMemoryOver(t *testing.T) {
 	}
 }
 
-// A damaged file that a ghost wrote is not restored: a byte of the memory, or of the table with its sums.
+// A file that a ghost wrote is not restored if it is damaged, or that of an earlier pause.
 func TestGhostsFileIsChecked(t *testing.T) {
 	h := haunt(t)
-	if err := h.pause(); err != nil {
+	copied := func() []byte {
+		if err := h.pause(); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.b.Copy(context.Background(), []int{h.PID}); err != nil {
+			t.Fatal(err)
+		}
+		file, err := os.ReadFile(data(h.n, h.Program))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	earlier := copied()
+	h.goesOn(t, "after the first pause")
+	h.Send("train 0 %d 10", hauntedBytes-4096)
+	h.sum = h.Until("sum ")
+	this := copied()
+	if err := os.WriteFile(data(h.n, h.Program), earlier, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.b.Copy(context.Background(), []int{h.PID}); err != nil {
+	if err := checkpoint.Resume(context.Background(), h.b, []int{h.PID}, time.Minute); !errors.Is(err, gpu.ErrDamaged) {
+		t.Fatalf("with the file of an earlier pause: %v", err)
+	}
+	if err := os.WriteFile(data(h.n, h.Program), this, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, at := range []int64{24 + 24, 8192} { // the sum of the first range; a byte of it
