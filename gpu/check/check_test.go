@@ -93,10 +93,10 @@ func (r *report) write(dir string) {
 func TestCheck(t *testing.T) {
 	dir := os.Getenv("MUSTER_GPU_CHECK")
 	var n *gputest.Node
-	steps, launches, share := 200, 100_000, 0.25
+	steps, launches, share, limit := 200, 100_000, 0.25, 300*time.Millisecond
 	if dir != "" {
 		n = gputest.NewGPU(t)
-		steps, launches, share = 5000, 1_000_000, 0.5
+		steps, launches, share, limit = 5000, 1_000_000, 0.5, 2*time.Second
 	} else {
 		n = gputest.NewNode(t, 256)
 	}
@@ -117,9 +117,10 @@ func TestCheck(t *testing.T) {
 		of, none := driverPauses(r, n, share)
 		hybridPauses(r, n, share, of, none)
 		handOver(r, n, share)
+		waitingKernel(r, n, limit)
 		movedProgram(r, n, steps, share)
 	} else {
-		t.Logf("A1, A3 by both, A4 and A5 are not run: the driver has %.0f of its 6 functions for checkpoints", has)
+		t.Logf("A1, A3 by both, A4, A5 and A7 are not run: the driver has %.0f of its 6 functions for checkpoints", has)
 	}
 	for _, w := range r.Rows {
 		if w.Criterion == "1" && w.Verdict != "met" {

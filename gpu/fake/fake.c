@@ -803,14 +803,14 @@ static void step(const uint64_t *a) {
 	}
 }
 
-// meet(file, ranks): a collective. It ends when the kernel has begun on every
-// rank; file is host memory that the ranks share, with a counter.
+// meet(flags, rank, ranks, round): a collective. It ends when the kernel has begun
+// its round on every rank; flags is host memory that the ranks share.
 static void meet(const uint64_t *a) {
-	uint64_t *counter = (uint64_t *)a[0];
-	uint64_t mine = __atomic_add_fetch(counter, 1, __ATOMIC_SEQ_CST);
-	uint64_t round = (mine + a[1] - 1) / a[1] * a[1];
-	while (__atomic_load_n(counter, __ATOMIC_SEQ_CST) < round)
-		usleep(100);
+	uint64_t *flags = (uint64_t *)a[0];
+	__atomic_store_n(&flags[a[1]], a[3], __ATOMIC_SEQ_CST);
+	for (uint64_t i = 0; i < a[2]; i++)
+		while (__atomic_load_n(&flags[i], __ATOMIC_SEQ_CST) < a[3])
+			usleep(100);
 }
 
 // count(state, words, seed): changes the variable "counter" of its module, and the first word by it.
@@ -825,7 +825,7 @@ static const struct builtin {
 	void (*run)(const uint64_t *);
 	int arguments;
 	const char *variable; // whose address is one more argument
-} kernels[] = {{"step", step, 3, NULL}, {"meet", meet, 2, NULL}, {"count", count, 3, "counter"}};
+} kernels[] = {{"step", step, 3, NULL}, {"meet", meet, 4, NULL}, {"count", count, 3, "counter"}};
 
 #include "events.inc"
 #include "modules.inc"

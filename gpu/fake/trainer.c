@@ -68,7 +68,8 @@ static uint64_t sum(CUdeviceptr at, size_t n) {
 	return h;
 }
 
-// kernels is step for a real GPU: it changes each word by the seed and its index.
+// kernels is step for a real GPU, which changes each word by the seed and its
+// index, and meet, of which one thread does what that of the fake driver does.
 static const char kernels[] =
 	".version 7.0\n.target sm_70\n.address_size 64\n"
 	".visible .entry step(.param .u64 state, .param .u64 words, .param .u64 seed)\n{\n"
@@ -80,7 +81,16 @@ static const char kernels[] =
 	"cvta.to.global.u64 %d6, %d1;\nshl.b64 %d7, %d5, 3;\nadd.s64 %d8, %d6, %d7;\n"
 	"ld.global.u64 %d9, [%d8];\nxor.b64 %d9, %d9, %d3;\nadd.s64 %d9, %d9, %d5;\n"
 	"mov.u64 %d10, 0xff51afd7ed558ccd;\nmul.lo.u64 %d9, %d9, %d10;\nshr.u64 %d11, %d9, 29;\nxor.b64 %d9, %d9, %d11;\n"
-	"st.global.u64 [%d8], %d9;\nDONE:\nret;\n}\n";
+	"st.global.u64 [%d8], %d9;\nDONE:\nret;\n}\n"
+	".visible .entry meet(.param .u64 flags, .param .u64 rank, .param .u64 ranks, .param .u64 round)\n{\n"
+	".reg .pred %p<3>;\n.reg .b32 %r<2>;\n.reg .b64 %d<9>;\n"
+	"mov.u32 %r1, %tid.x;\nsetp.ne.u32 %p1, %r1, 0;\n@%p1 bra DONE;\n"
+	"ld.param.u64 %d1, [flags];\nld.param.u64 %d2, [rank];\nld.param.u64 %d3, [ranks];\nld.param.u64 %d4, [round];\n"
+	"cvta.to.global.u64 %d1, %d1;\nshl.b64 %d5, %d2, 3;\nadd.s64 %d5, %d1, %d5;\nst.volatile.global.u64 [%d5], %d4;\nmembar.sys;\n"
+	"shl.b64 %d6, %d3, 3;\nadd.s64 %d6, %d1, %d6;\nmov.u64 %d7, %d1;\n"
+	"NEXT:\nsetp.ge.u64 %p2, %d7, %d6;\n@%p2 bra DONE;\n"
+	"WAIT:\nld.volatile.global.u64 %d8, [%d7];\nsetp.lt.u64 %p2, %d8, %d4;\n@%p2 bra WAIT;\n"
+	"add.s64 %d7, %d7, 8;\nbra NEXT;\nDONE:\nret;\n}\n";
 
 static void run(CUfunction f, uint64_t words, void **arguments) {
 	check(launch(f, (unsigned)(words / 256 + 1), 1, 1, 256, 1, 1, 0, stream, arguments, NULL), "cuLaunchKernel");
@@ -107,8 +117,14 @@ static void meet_others(const char *path, uint64_t ranks, uint64_t times) {
 		printf("%s: cannot be mapped\n", path);
 		exit(1);
 	}
+	// The ranks take numbers in turn, and go on from the rounds of the commands before.
+	uint64_t *flags = (uint64_t *)shared;
+	uint64_t rank = __atomic_fetch_add(&flags[511], 1, __ATOMIC_SEQ_CST) % ranks, round = flags[rank];
+	CUresult (*map_host)(void *, size_t, unsigned) = must("cuMemHostRegister");
+	map_host(flags, 4096, 2); // as mapped memory; a second time it is already
 	for (uint64_t i = 0; i < times; i++) {
-		void *arguments[] = {&shared, &ranks};
+		round++;
+		void *arguments[] = {&shared, &rank, &ranks, &round};
 		run(meet, 0, arguments);
 		check(wait_for(stream), "cuStreamSynchronize");
 	}
@@ -235,7 +251,7 @@ int main(void) {
 	check(((CUresult(*)(CUmodule *, const void *))must("cuModuleLoadData"))(&module, kernels), "cuModuleLoadData");
 	CUresult (*function)(CUfunction *, CUmodule, const char *) = must("cuModuleGetFunction");
 	check(function(&step, module, "step"), "step");
-	function(&meet, module, "meet"); // the fake driver has it
+	check(function(&meet, module, "meet"), "meet");
 	launch = must("cuLaunchKernel"), wait_for = must("cuStreamSynchronize"), copy_out = must("cuMemcpyDtoH");
 	alloc = must("cuMemAlloc"), fill = must("cuMemsetD8"), release = must("cuMemFree");
 	make_stream = must("cuStreamCreate"), set_context = must("cuCtxSetCurrent"), end_stream = must("cuStreamDestroy");
