@@ -114,7 +114,7 @@ func TestWholeProcessStays(t *testing.T) {
 		}
 	}
 
-	stopped, stop := ctx, func() {}
+	var stop context.CancelFunc
 	interrupt := func(step string, _ int64) {
 		if step == "verifying" {
 			stop()
@@ -133,6 +133,7 @@ func TestWholeProcessStays(t *testing.T) {
 		"interrupted at the end":               {false, images, interrupt},
 		"interrupted at the end, with a ghost": {true, images, interrupt},
 	} {
+		var stopped context.Context
 		stopped, stop = context.WithCancel(ctx)
 		defer stop()
 		w.Images, w.Step, w.Ghost = broken.images, broken.step, broken.ghost
