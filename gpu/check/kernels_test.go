@@ -26,7 +26,7 @@ const (
 	window   = 1 << 20        // all of them are within so many bytes
 )
 
-// TestCheckKernels runs the experiments B1 to B7 of the study on which docs/adr/0031, 0058 and 0061 rest. That study takes
+// TestCheckKernels runs the experiments A8 and B1 to B7 of the study on which docs/adr/0031, 0058 and 0061 rest. That study takes
 // modules that Triton compiles for B2; here are kernels of our own, one of them in the shape of Triton's.
 func TestCheckKernels(t *testing.T) {
 	dir := os.Getenv("MUSTER_GPU_CHECK")
@@ -44,6 +44,7 @@ func TestCheckKernels(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Device = l.gpus[0].Name
+	hashes(r, l, s, dir != "")
 	footprints(r, l)
 	recordings(r, l)
 	slowdown(r, l, s)
@@ -57,6 +58,9 @@ func TestCheckKernels(t *testing.T) {
 	for _, w := range r.Rows {
 		if w.Name == "B1" && w.Verdict != "met" {
 			t.Error("kernels that record what they access record something else, or compute something else")
+		}
+		if w.Name == "A8" && w.Unit == "%" && w.Verdict != "met" {
+			t.Error("hashes of the GPU take regions for equal that differ, or for different that are equal")
 		}
 		if w.Name == "B2" && w.Verdict != "met" {
 			t.Error("a block that records what it accesses gives another graph")
@@ -73,13 +77,14 @@ type sizes struct {
 	times, requests        int
 	split                  int // multiprocessors of the first part
 	layers                 int
+	regions, region        int       // of each replica; bytes
 	deep, steps            int       // of a step of short kernels: its layers; and how often it runs
 	speeds                 []float64 // of links, Gbps
 }
 
 var (
-	small = sizes{matrix: 16, vector: 512, cached: 256, times: 1, requests: 3, split: 10, layers: 1, deep: 2, steps: 4, speeds: []float64{25, 200}}
-	large = sizes{matrix: 1024, vector: 16 << 20, cached: 1 << 20, times: 50, requests: 400, split: 88, layers: 8, deep: 16, steps: 4000, speeds: []float64{25, 50, 100, 200, 400, 800}}
+	small = sizes{matrix: 16, vector: 512, cached: 256, times: 1, requests: 3, split: 10, layers: 1, regions: 200, region: 16 << 10, deep: 2, steps: 4, speeds: []float64{25, 200}}
+	large = sizes{matrix: 1024, vector: 16 << 20, cached: 1 << 20, times: 50, requests: 400, split: 88, layers: 8, regions: 4096, region: 256 << 10, deep: 16, steps: 4000, speeds: []float64{25, 50, 100, 200, 400, 800}}
 )
 
 // footprints is B1: kernels compute on the GPU what they compute on the interpreter and, instrumented, record the
