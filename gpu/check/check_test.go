@@ -123,7 +123,7 @@ func TestCheck(t *testing.T) {
 		t.Logf("A1, A3 by both, A4, A5 and A7 are not run: the driver has %.0f of its 6 functions for checkpoints", has)
 	}
 	for _, w := range r.Rows {
-		if w.Criterion == "1" && w.Verdict != "met" {
+		if (w.Criterion == "1" || w.Criterion == "0") && w.Verdict != "met" { // those that no time is in
 			t.Errorf("%s: %s: missed", w.Name, w.What)
 		}
 	}
