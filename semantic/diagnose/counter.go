@@ -38,7 +38,7 @@ const moved = 2
 
 // mayGoOn says whether numbers that grow can say that an event was not the end.
 func (e *event) mayGoOn() bool {
-	return !e.quiet && e.rank() < aDecisive && !e.sig.isHardware() && (!e.traceback || e.printed) && e.moved < moved && e.continued < enough
+	return !e.quiet && e.rank() < aDecisive && !e.sig.isHardware() && (!e.traceback || e.printed || e.aside || e.relayed) && e.moved < moved && e.continued < enough
 }
 
 // maxCounts bounds the kinds of lines that are kept; beyond that, all are forgotten.

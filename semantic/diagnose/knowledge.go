@@ -63,6 +63,8 @@ type signature struct {
 	// Generic signatures know only the type of an exception. Library is their class if the exception comes from a library.
 	Generic bool     `yaml:"generic"`
 	Library Category `yaml:"library"`
+	// Import is their class if a library raises the exception while the program imports it.
+	Import Category `yaml:"import"`
 	// Optional exceptions are often handled: a program goes on without the package or the tracker.
 	Optional bool `yaml:"optional"`
 	// Explains: a library prints it under its exception, to say what happened.
@@ -75,7 +77,7 @@ type signature struct {
 	Subjects []string `yaml:"subjects"`
 	// Elsewhere: the job may lose what the signature is about, such as a node, and go on with others.
 	Elsewhere bool `yaml:"elsewhere"`
-	// Parse names what reads the rest of the line: xid, sxid, first-allocation.
+	// Parse names what reads the rest of the line: xid, sxid, first-allocation, fewer.
 	Parse string `yaml:"parse"`
 
 	match, unless *regexp.Regexp
@@ -140,6 +142,7 @@ type knowledge struct {
 	rules      []rule
 	progress   []*stepLine
 	idle       map[byte][]string // by first letter: how words begin that say that the numbers of a line count nothing
+	machine    []string          // how words begin that a monitor measures
 	named      map[string]bool   // words before a number that is a name
 	subjects   []subject
 	keys       *keys
@@ -156,6 +159,7 @@ const (
 	markStack  // of a logger that was asked for it, without an error
 	markExcuse // the program goes on
 	markIdle   // numbers in the line may count nothing
+	markState  // the line may be the head of a table of states
 
 	stepOwner = 100 // and below: what lines that report a step have
 )
@@ -170,11 +174,12 @@ var marks = []struct {
 	{"was the direct cause of the following exception", markChain},
 	{"Error executing job with overrides", markOpener},
 	{"Exception in thread ", markOpener},
-	{"Stack (most recent call last", markStack},
+	{"Stack (most recent call last", markStack}, {"Call stack:", markStack},
 	{"retry", markExcuse}, {"retried", markExcuse}, {"skipp", markExcuse}, {"ignor", markExcuse}, {"fall back", markExcuse},
 	{"falling back", markExcuse}, {"fallback", markExcuse}, {"continu", markExcuse}, {"will try", markExcuse}, {"trying again", markExcuse},
 	{"non-fatal", markExcuse}, {"recover", markExcuse}, {"resum", markExcuse}, {"not critical", markExcuse}, {" handled", markExcuse},
 	{"attempt ", markExcuse},
+	{"state", markState}, {"status", markState}, {"result", markState}, {" st ", markState}, {"outcome", markState},
 }
 
 var known = sync.OnceValue(func() *knowledge {
@@ -219,12 +224,14 @@ func (k *knowledge) loadProgress(from fs.FS) error {
 		Steps []*stepLine `yaml:"steps"`
 		Idle  []string    `yaml:"idle"`
 		Named []string    `yaml:"named"`
+		// Machine is how words begin that a monitor measures.
+		Machine []string `yaml:"machine"`
 	}
 	err := readYAML(from, name, &file)
 	if err != nil {
 		return err
 	}
-	k.progress = file.Steps
+	k.progress, k.machine = file.Steps, file.Machine
 	k.idle, k.named = map[byte][]string{}, map[string]bool{}
 	for _, w := range file.Idle {
 		k.idle[w[0]] = append(k.idle[w[0]], w)
@@ -420,7 +427,7 @@ func (k *knowledge) action(s *signature) Action {
 // matched is what the literals of a line led to.
 type matched struct {
 	signatures []int32 // in order, each once
-	marks      uint8   // by bit: one of the marks
+	marks      uint16  // by bit: one of the marks
 	steps      uint64  // by bit: a kind of line that may report a step
 }
 
@@ -456,6 +463,10 @@ func (k *knowledge) classify(line []byte, m *matched, exception, wrappers bool) 
 			s = k.xid(line)
 		case "sxid":
 			s = sxid(s, line)
+		case "fewer":
+			if !fewer(line) {
+				s = nil
+			}
 		}
 		if s != nil {
 			return k.about(s, line)
@@ -536,4 +547,25 @@ func sxid(s *signature, line []byte) *signature {
 		c.Role, c.Decisive, c.Confidence, c.Action, c.Says = roleWatch, false, 0.6, "watch", "an NVSwitch reports an error that is not fatal"
 	}
 	return &c
+}
+
+// Two shapes: "7 devices, want 8" and "expected 8 GPUs, found 7".
+var (
+	haveFirst = regexp.MustCompile(`(?i)\b(\d{1,4})\b.{0,24}\b(?:gpus?|npus?|devices?|accelerators?|cards?|nics?|hcas?)\b.{0,30}?\b(?:want(?:ed)?|expect(?:ed|s|ing)?|need(?:s|ed)?|instead of|should (?:be|have))\W{0,3}(\d{1,4})\b`)
+	haveLast  = regexp.MustCompile(`(?i)\b(?:want(?:ed)?|expect(?:ed|s|ing)?|need(?:s|ed)?|should (?:be|have))\W{0,3}(\d{1,4})\b.{0,12}\b(?:gpus?|npus?|devices?|accelerators?|cards?|nics?|hcas?)\b.{0,30}?\b(?:found|detected|only|but|got|sees?|saw|has|have|visible)\b\D{0,12}(\d{1,4})\b`)
+)
+
+// fewer says whether a line tells that there are fewer devices than there should be.
+func fewer(line []byte) bool {
+	have, want := 1, 2
+	m := haveFirst.FindSubmatch(line)
+	if m == nil {
+		m, have, want = haveLast.FindSubmatch(line), 2, 1
+	}
+	if m == nil {
+		return false
+	}
+	n, _ := strconv.Atoi(string(m[have]))
+	all, _ := strconv.Atoi(string(m[want]))
+	return n < all
 }

@@ -83,6 +83,7 @@ func (s *scan) add(e *event) {
 	e.excused = e.root-s.excuse <= 3 && e.root >= s.excuse
 	if e.mayGoOn() {
 		s.countUp()
+		s.remember(e)
 	}
 	s.before = e
 	s.until = max(s.until, e.watched)
@@ -154,7 +155,7 @@ func (s *scan) clear(names []string) {
 
 // over says whether the job went on after an event, or had ended before.
 func (e *event) over() bool {
-	on := e.continued >= enough || e.moved >= moved
+	on := e.continued >= enough || e.moved >= moved || e.recurred >= enough
 	switch r := e.rank(); {
 	case e.quiet, e.survived:
 		return true
@@ -180,7 +181,7 @@ func (e *event) over() bool {
 		return false
 	}
 	// An error that no one caught ends its process, whatever the lines around it say.
-	return on && (e.printed || e.relayed || !e.traceback && e.excused)
+	return on && (e.printed || e.relayed || e.aside || !e.traceback && e.excused)
 }
 
 // isHardware says whether a signature is about a part of the node itself, whose failure stands even if the job goes on.
@@ -212,6 +213,9 @@ func (s *scan) stands(e *event) bool {
 	if e.recovered && !s.failedAgain(e) {
 		return false
 	}
+	if e.table.isOfOthers(e) {
+		return false
+	}
 	if e.over() {
 		return (e.early || e.moved > 0 && e.continued < enough) && !e.quiet && !e.restarted && s.failedAfter(e)
 	}
@@ -234,7 +238,7 @@ func (s *scan) close() {
 
 // closed says whether the job's last words are that it ended well, so that what it printed about an error on the way did not end it.
 func (s *scan) closed(e *event) bool {
-	return s.closing > e.line && s.closing >= s.lines-lastLines && !e.traceback && (e.mild || !e.sig.isHardware())
+	return s.closing > e.line && s.closing >= s.lines-lastLines && (e.mild || !e.traceback && !e.sig.isHardware())
 }
 
 // failedAfter says whether a launcher reports a failed process after an event. So the program could not do without what was optional.

@@ -22,6 +22,7 @@ type event struct {
 	printed bool
 	// importing: a library could not be imported, which a program may do without. relayed: it is of another program, whose output the job shows.
 	importing, relayed bool
+	aside              bool // it is of a thread, a task or a child process, without which the job may go on
 	// excused errors have words around them that say that the program goes on.
 	excused bool
 	// mild: the level of its logger, or its signature, says that the program goes on.
@@ -36,7 +37,9 @@ type event struct {
 	// What the steps were before it, by kind of line, and how many came after it that continue them, or begin.
 	steps                   []int64
 	continued, begun, other int
-	moved                   int   // how often numbers grew after it that had grown before
+	moved                   int // how often numbers grew after it that had grown before
+	recurred                int // how often lines came after it that are like those right before it
+	table                   *table
 	watched                 int64 // the line up to which steps matter
 	restarted               bool  // the job began again after it
 	recovered               bool  // what it is about was well again
@@ -80,6 +83,9 @@ type scan struct {
 	ring  [ring][]byte
 	may   [ring]uint64 // by bit: the kinds of step that each of them may report
 	idle  [ring]bool   // whether each of them has a word that says that its numbers count nothing
+	loud  [ring]bool   // whether each of them may match a signature
+	step  [ring]bool   // whether each of them reports one
+	table *table       // of which the last line is a row
 	lines int64        // read so far
 	seen  int64        // lines of the ring up to here are searched for steps
 	last  []int64      // by kind
@@ -97,10 +103,11 @@ type scan struct {
 	excuse  int64 // the last line that says that the program goes on
 	closing int64 // the last line that says that the job ended well
 	counts  counts
+	kinds   map[shape]kind // of lines around the last event
 }
 
 func newScan(k *knowledge) *scan {
-	s := &scan{know: k, kind: -1, opener: -1, excuse: -1 << 40, endedAt: -1, closing: -1, counts: counts{last: map[shape]count{}}}
+	s := &scan{know: k, kind: -1, opener: -1, excuse: -1 << 40, endedAt: -1, closing: -1, counts: counts{last: map[shape]count{}}, kinds: map[shape]kind{}}
 	s.last = make([]int64, len(k.progress))
 	for i := range s.last {
 		s.last[i] = -1
@@ -115,13 +122,17 @@ func (s *scan) line(index int64, line []byte) {
 	slot := &s.ring[index%ring]
 	*slot = append((*slot)[:0], line[:min(len(line), ringLine)]...)
 	s.may[index%ring], s.idle[index%ring] = s.found.steps, s.found.has(markIdle)
+	matters := s.matters()
+	s.loud[index%ring], s.step[index%ring] = matters, false
+	s.rows(line)
 	if index < s.until || s.steps == 0 && index < start {
 		s.look()
 	}
 	if index < s.until && s.before != nil && s.before.mayGoOn() {
 		s.countUp()
+		s.recur(index)
 	}
-	if !s.matters() && s.found.marks&^(1<<markExcuse|1<<markIdle) == 0 && len(s.blocks) == 0 {
+	if !matters && s.found.marks&^(1<<markExcuse|1<<markIdle|1<<markState) == 0 && len(s.blocks) == 0 {
 		s.excused(index, line)
 		return
 	}
@@ -238,7 +249,7 @@ func (s *scan) observe(index int64, line []byte, sig *signature) {
 	case roleClears:
 		s.clear(sig.Clears)
 	default:
-		e := &event{root: index, line: index, text: clip(line), sig: sig, mild: sig.Mild || mild(line) && !sig.isHardware()}
+		e := &event{root: index, line: index, text: clip(line), sig: sig, relayed: relays(speaker(line)), table: s.table, mild: sig.Mild || mild(line) && !sig.isHardware()}
 		if e.mild && e.rank() == aRoot {
 			c := *sig
 			c.Role, c.Confidence = roleSuspect, c.Confidence*0.7
@@ -270,6 +281,7 @@ func (s *scan) look() {
 			continue
 		}
 		s.steps++
+		s.step[i%ring] = true
 		s.last[kind], s.kind = step, kind
 		if s.ended && i > s.endedAt {
 			s.again++

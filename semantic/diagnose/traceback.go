@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"bytes"
+	"cmp"
 	"regexp"
 	"strings"
 )
@@ -20,6 +21,10 @@ type block struct {
 	importing bool   // its last frame is of a library that is imported: a program may do without
 	setup     bool   // a frame is of the program's setup
 	first     bool   // a frame is of a call that is the first to use the GPU, and needs little memory
+	imports   bool   // the last frame of the program imports something
+	source    bool   // the last line was a frame of the program, so that the next one is its source
+	aside     bool   // of a thread, a task or a child process
+	unheeded  bool   // Python itself reports it, and goes on whatever it is
 	pending   *event // it ended with an exception that gives another one again
 	chain     *event // the event during which, or because of which, it was raised
 }
@@ -42,6 +47,12 @@ var rootFunctions = map[string]bool{
 	"<module>": true, "_bootstrap": true, "_wrap": true, "_run_code": true, "_run_module_as_main": true, "spawn_main": true, "_main": true,
 	"_worker_loop": true, "__bootstrap": true, "_wrapped_fn": true, "run_code": true, "launch": true, "": true,
 }
+
+// What Python prints above the traceback of a thread, a task or a child process, and above one that changes nothing.
+var (
+	asideHead    = regexp.MustCompile(`Exception in thread |\bProcess [\w:.-]+:$|(?:Task|Future) exception was never retrieved|Exception in callback `)
+	unheededHead = regexp.MustCompile(`--- Logging error ---|Exception ignored (?:in|on)\b`)
+)
 
 // levels of loggers stand where a class would.
 var levels = map[string]bool{"DEBUG": true, "INFO": true, "NOTICE": true, "WARN": true, "WARNING": true, "ERROR": true, "CRITICAL": true, "FATAL": true}
@@ -83,6 +94,10 @@ func (s *scan) head(index int64, line []byte) {
 	if s.opener >= 0 && index-s.opener <= 3 {
 		b.root = s.opener
 	}
+	for i := max(index-3, 0); i < index; i++ {
+		b.aside = b.aside || asideHead.Match(s.ring[i%ring])
+		b.unheeded = b.unheeded || unheededHead.Match(s.ring[i%ring])
+	}
 	s.open(b)
 }
 
@@ -96,7 +111,8 @@ func (s *scan) open(b *block) {
 
 // stack opens the stack that a logger shows with a message. Its end is no error.
 func (s *scan) stack(index int64, line []byte) {
-	s.open(&block{prefix: string(line[:max(bytes.Index(line, []byte("Stack (most")), 0)]), root: index, last: index, stack: true})
+	at := max(bytes.Index(line, []byte("Stack (most")), bytes.Index(line, []byte("Call stack:")), 0)
+	s.open(&block{prefix: string(line[:at]), root: index, last: index, stack: true})
 }
 
 // orphan opens a traceback whose head is missing: a cut log, or a syntax error.
@@ -192,7 +208,13 @@ func (s *scan) frame(b *block, index int64, text []byte) {
 		in := string(m[2])
 		b.importing = in == "<module>" && library.Match(m[1])
 		b.setup = b.setup || strings.Contains(in, "init") || strings.Contains(in, "setup")
+		b.source = !library.Match(m[1])
+		b.imports = b.imports && !b.source
 		b.first = b.first || in == "barrier" || in == "init_process_group" || in == "_lazy_init" || in == "set_device"
+	} else if b.source {
+		code := bytes.TrimSpace(text)
+		b.imports = bytes.HasPrefix(code, []byte("import ")) || bytes.HasPrefix(code, []byte("from "))
+		b.source = false
 	}
 }
 
@@ -229,9 +251,14 @@ func (s *scan) raised(b *block, index int64, text []byte, sig *signature) *event
 	if sig == nil {
 		sig = s.know.exception
 	}
-	if sig.Library != "" && library.MatchString(b.innermost) {
+	if class := cmp.Or(sig.Library, imported(sig, b)); class != "" && library.MatchString(b.innermost) {
 		c := *sig
-		c.Class = c.Library
+		c.Class = class
+		sig = &c
+	}
+	if b.unheeded && sig.Role == roleRoot {
+		c := *sig
+		c.Role, c.Confidence = roleSuspect, c.Confidence*0.7
 		sig = &c
 	}
 	if sig.Parse == "first-allocation" {
@@ -240,8 +267,22 @@ func (s *scan) raised(b *block, index int64, text []byte, sig *signature) *event
 	return &event{
 		root: b.root, line: index, text: clip(text), sig: sig, traceback: true, prefix: b.prefix,
 		printed: b.frames > 0 && (!rootFunctions[b.outermost] || b.scratch), importing: b.importing, relayed: relays(b.prefix), chain: b.chain,
+		aside: b.aside || b.unheeded, mild: b.unheeded,
 	}
 }
+
+// imported returns the class of an exception that a library raises while the program imports it, if it is another one.
+func imported(sig *signature, b *block) Category {
+	if b.imports {
+		return sig.Import
+	}
+	return ""
+}
+
+// speaks is a name before what a process of it prints, where several ones share a log: "exporter | ", "[loader] ".
+var speaks = regexp.MustCompile(`^\s*(?:\[[A-Za-z][\w./-]*\]|[A-Za-z][\w.-]* *\|) `)
+
+func speaker(line []byte) string { return string(speaks.Find(line)) }
 
 // relays says whether a prefix is of another program, whose output the job shows. That of a rank or of a logger has a number.
 func relays(prefix string) bool {

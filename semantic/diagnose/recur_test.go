@@ -1,0 +1,106 @@
+package diagnose
+
+import (
+	"strings"
+	"testing"
+)
+
+// Lines like those right before an error, with other numbers, say that the program goes on. Lines that only wait, that say the same again, or come late, do not.
+func TestRecurring(t *testing.T) {
+	const failed = "[job] request to storage: Connection reset by peer"
+	for _, c := range []struct {
+		name, before, after string
+		on                  bool
+	}{
+		{"measures", "it/s 3.1 psnr 24.11", "it/s 3.0 psnr 24.19\nit/s 3.2 psnr 24.02\nit/s 3.1 psnr 24.31", true},
+		{"counts of each part", "accepted 128, rejected 4 (version 11)", "accepted 121, rejected 6 (version 12)\naccepted 127, rejected 2 (version 13)\naccepted 126, rejected 1 (version 14)", true},
+		{"twice only", "it/s 3.1 psnr 24.11", "it/s 3.0 psnr 24.19\nit/s 3.2 psnr 24.02", false},
+		{"the same numbers", "it/s 3.1 psnr 24.11", strings.Repeat("it/s 3.1 psnr 24.11\n", 5), false},
+		{"times", "10:00:01 pipeline 4 is up", "10:00:02 pipeline 4 is up\n10:00:03 pipeline 4 is up\n10:00:04 pipeline 4 is up", false},
+		{"waiting", "waiting for the peer, 10.5 s", "waiting for the peer, 9.5 s\nwaiting for the peer, 8.5 s\nwaiting for the peer, 7.5 s", false},
+		{"the same error", failed, "[job] request 3 to storage: Connection reset by peer\n[job] request 2 to storage: Connection reset by peer\n[job] request 1 to storage: Connection reset by peer", false},
+		{"of a GPU that idles", "gpu 0 util 97 % 611.2 W", "gpu 0 util 3 % 81.2 W\ngpu 0 util 1 % 71.2 W\ngpu 0 util 2 % 72.2 W", false},
+		{"late", "it/s 3.1 psnr 24.11", strings.Repeat("-\n", 20) + "it/s 3.0 psnr 24.19\nit/s 3.2 psnr 24.02\nit/s 3.1 psnr 24.31", false},
+		{"another run", "accepted 128 of version 90000", "accepted 121 of version 12\naccepted 127 of version 13\naccepted 126 of version 14", false},
+	} {
+		v := diagnosed(t, strings.Join([]string{"step 1 loss 2", c.before, failed, c.after, "bye"}, "\n"))
+		if on := v.Category == None; on != c.on {
+			t.Errorf("%s: goes on %t, want %t", c.name, on, c.on)
+		}
+	}
+}
+
+// A thread, a task or a child process may crash, and the job goes on: then that is no failure. What Python's logger prints of itself is none either.
+func TestAside(t *testing.T) {
+	const steps = "step 11 loss 2\nstep 12 loss 2\nstep 13 loss 2\n"
+	const raised = "Traceback (most recent call last):\n  File \"/usr/lib/python3.11/multiprocessing/process.py\", line 314, in _bootstrap\n    self.run()\n  File \"/w/plot.py\", line 12, in draw\n    plot()\nValueError: bad size\n"
+	const logging = "--- Logging error ---\nTraceback (most recent call last):\n  File \"/usr/lib/python3.11/logging/__init__.py\", line 1113, in emit\n    stream.write(msg)\nUnicodeEncodeError: 'ascii' codec can't encode\nCall stack:\n  File \"/w/main.py\", line 88, in <module>\n    trainer.run()\nMessage: '%s'\nArguments: ('x',)\n"
+	for text, want := range map[string]Category{
+		raised + steps:                                            UserScript,
+		"Process plotter-1:\n" + raised + steps:                   None,
+		"Process plotter-1:\n" + raised:                           UserScript,
+		"Exception in thread Thread-3 (draw):\n" + raised + steps: None,
+		"Exception in thread Thread-3 (draw):\n" + raised:         UserScript,
+		"Process rank-1:\n" + raised + strings.Repeat(".\n", 9):   UserScript,
+		logging + steps:                                           None,
+		logging + "exit code: 0\n":                                None,
+		"exporter | panic: index out of range\n" + steps:          None,
+		"exporter | panic: index out of range\n":                  None, // a panic is looked for at the beginning of a line
+		"exporter | Segmentation fault (core dumped)\n" + steps:   None,
+		"exporter | Segmentation fault (core dumped)\n":           Framework,
+		"[rank3] Segmentation fault (core dumped)\n" + steps:      Framework,
+		"Segmentation fault (core dumped)\n" + steps:              Framework,
+	} {
+		if v := diagnosed(t, "step 10 loss 3\n"+text); v.Category != want {
+			t.Errorf("%q: %s (%s), want %s", text, v.Category, v.Signature, want)
+		}
+	}
+}
+
+// A table of several jobs says what became of others. One of this job alone, or of the parts of a node, is about it.
+func TestTables(t *testing.T) {
+	const head = "JobID      JobName    Partition  State      ExitCode\n---------- ---------- ---------- ---------- --------\n"
+	const failed = "811        train      a100       OUT_OF_ME+    0:125\n"
+	for text, want := range map[string]Category{
+		head + failed: Infrastructure,
+		head + failed + "811.batch  batch                 OUT_OF_ME+    0:125\n":                                                               Infrastructure,
+		head + failed + "812        eval       a100       COMPLETED       0:0\n":                                                               None,
+		head + "810        eval       a100       NODE_FAIL       0:0\n" + failed:                                                               None,
+		head + failed + "812        eval       a100       COMPLETED       0:0\nslurmstepd: error: Detected 1 oom_kill event in StepId=813.0\n": Infrastructure,
+		"model      batch  result\nllama-8b       1  41.1\nllama-8b     256  CUDA out of memory\n":                                             None,
+		"model      batch  result\nllama-8b       1  41.1\nllama-70b    256  CUDA out of memory\n":                                             None,
+		"model      batch  result\nllama-8b       1  41.1\nllama-70b      1  40.1\n\ntorch.OutOfMemoryError: CUDA out of memory.\n":            Framework,
+		"host   check        result\nn1     gpu          pass\nn2     gpu          GPU is lost\n":                                              Infrastructure,
+	} {
+		if v := diagnosed(t, text); v.Category != want {
+			t.Errorf("%q: %s (%s), want %s", text, v.Category, v.Signature, want)
+		}
+	}
+}
+
+// Fewer devices than there should be are a fault of the node; as many are none.
+func TestFewer(t *testing.T) {
+	for line, want := range map[string]bool{
+		"lspci shows 7 NVIDIA devices, want 8":     true,
+		"found 8 NVIDIA devices, want 8":           false,
+		"expected 8 GPUs, found 7":                 true,
+		"expected 8 GPUs, found 8":                 false,
+		"using 7 GPUs for 8 jobs, expected in 3 h": false,
+		"using 4 GPUs of 8":                        false,
+	} {
+		if got := fewer([]byte(line)); got != want {
+			t.Errorf("%s: %t, want %t", line, got, want)
+		}
+	}
+}
+
+// An error that a library raises while the program imports it is the library's; one that it raises at a call is the program's.
+func TestRaisedByImport(t *testing.T) {
+	const library = "  File \"/env/lib/python3.11/site-packages/google/protobuf/descriptor.py\", line 553, in __new__\n    check()\nTypeError: Descriptors cannot be created directly.\n"
+	for source, want := range map[string]Category{"import tensorboard": Framework, "from x import y": Framework, "opt = AdamW(lr='1e-4')": UserScript} {
+		text := "Traceback (most recent call last):\n  File \"/w/a.py\", line 1, in <module>\n    " + source + "\n" + library
+		if v := diagnosed(t, text); v.Category != want {
+			t.Errorf("%s: %s, want %s", source, v.Category, want)
+		}
+	}
+}
