@@ -36,10 +36,13 @@ type count struct {
 // moved is how often numbers must grow after an event to say that the program goes on.
 const moved = 2
 
-// mayGoOn says whether numbers that grow can say that an event was not the end.
-func (e *event) mayGoOn() bool {
-	return !e.quiet && e.rank() < aDecisive && !e.sig.isHardware() && (!e.traceback || e.printed || e.aside || e.relayed) && e.moved < moved && e.continued < enough
+// survivable says whether a job may go on after an event.
+func (e *event) survivable() bool {
+	return !e.quiet && e.rank() < aDecisive && !e.sig.isHardware() && (!e.traceback || e.printed || e.aside || e.relayed)
 }
+
+// mayGoOn says whether numbers that grow can say that an event was not the end.
+func (e *event) mayGoOn() bool { return e.survivable() && e.moved < moved && e.continued < enough }
 
 // maxCounts bounds the kinds of lines that are kept; beyond that, all are forgotten.
 const maxCounts = 4096
@@ -71,8 +74,12 @@ func (s *scan) countUp() {
 		}
 		for _, events := range s.events {
 			for _, e := range events {
-				if e.root >= since && e.line < i && i <= e.watched {
+				switch {
+				case i <= e.line || i > e.watched:
+				case e.root >= since:
 					e.moved++
+				default:
+					e.grown++
 				}
 			}
 		}

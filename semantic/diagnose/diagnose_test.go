@@ -124,7 +124,7 @@ func TestHeldout(t *testing.T) {
 var chatter = rapid.SampledFrom([]string{
 	"step %d loss 2.25 lr 1e-4", " iteration %8d/ 1000 | consumed samples: 4096 | elapsed time per iteration (ms): 812.5 | lm loss: 2.1E+00 |",
 	"epoch 3:  12%%|#         | %d/9000 [00:10<01:20, 9.81it/s, loss=2.1]", "[INFO] saved checkpoint %d", "loading shard %d", "",
-	"{'loss': 1.5, 'grad_norm': 0.25, 'epoch': 0.%d}", "n1:77:78 [%d] NCCL INFO Channel 00/02 :    0   1", "val accuracy 0.%d error 0.25",
+	"{'loss': 1.5, 'grad_norm': 0.25, 'epoch': 0.%d}", "n1:77:78 [%d] NCCL INFO Channel 00/02 :    0   1", "epoch %d: val accuracy 0.75 error 0.25",
 })
 
 // An example inside healthy lines is judged as it is alone.

@@ -16,13 +16,23 @@ type kind struct {
 	whole  [candidates]int64
 }
 
-// recurs is how many lines before an event, and behind it, such a line may be. All of them come before the ring is full again.
-const recurs = 16
+// around is how many lines before an event, and behind it, such a line may be. All of them come before the ring is full again.
+const around = 16
+
+// burst is events of which each comes soon after the one before.
+type burst struct {
+	recurred int // how often lines came after it that are like those right before it
+}
 
 // remember notes the lines right before an event.
 func (s *scan) remember(e *event) {
-	clear(s.kinds)
-	for i := max(e.root-recurs, s.lines-ring, 0); i < e.root; i++ {
+	if p := s.before; p != nil && p.burst != nil && e.root-p.line <= around {
+		e.burst, e.recurred = p.burst, p.burst.recurred
+	} else {
+		e.burst = &burst{}
+		clear(s.kinds)
+	}
+	for i := max(e.root-around, s.lines-ring, 0); i < e.root; i++ {
 		if at, now := s.kindAt(i); at != noShape {
 			s.kinds[at] = now
 		}
@@ -32,7 +42,7 @@ func (s *scan) remember(e *event) {
 // kindAt returns the kind of a line of the ring; noShape if it says nothing of what the job does.
 func (s *scan) kindAt(i int64) (shape, kind) {
 	n, line := i%ring, s.ring[i%ring]
-	if s.loud[n] || s.step[n] || s.idle[n] && s.know.isIdle(line) { // the numbers of steps say more
+	if s.step[n] || s.idle[n] && s.know.isIdle(line) { // the numbers of steps say more
 		return noShape, kind{}
 	}
 	at, now := kindOf(line)
@@ -46,7 +56,7 @@ func (s *scan) kindAt(i int64) (shape, kind) {
 // recur counts a line if one of its kind came right before the last event.
 func (s *scan) recur(i int64) {
 	e := s.before
-	if i-e.line >= ring {
+	if e.burst == nil || i <= e.line || i-e.line >= ring {
 		return
 	}
 	at, now := s.kindAt(i)
@@ -54,11 +64,17 @@ func (s *scan) recur(i int64) {
 	if !ok {
 		return
 	}
+	if !was.sameRun(&now) {
+		return
+	}
 	s.kinds[at] = now
-	if was.values != now.values && was.sameRun(&now) && (was.line > e.line || i-e.line <= recurs) {
-		e.recurred++
+	if was.values != now.values && (was.line > e.line || i-e.line <= around) {
+		e.burst.recurred++
 	}
 }
+
+// recurs says whether enough lines came after an event that are like those right before it.
+func (e *event) recurs() bool { return e.burst != nil && e.burst.recurred-e.recurred >= enough }
 
 // monitors says whether a line measures the machine, not what the job does.
 func (k *knowledge) monitors(line []byte) bool {

@@ -155,7 +155,7 @@ func (s *scan) clear(names []string) {
 
 // over says whether the job went on after an event, or had ended before.
 func (e *event) over() bool {
-	on := e.continued >= enough || e.moved >= moved || e.recurred >= enough
+	on := e.continued >= enough || e.moved >= moved || e.recurs()
 	switch r := e.rank(); {
 	case e.quiet, e.survived:
 		return true
@@ -163,7 +163,7 @@ func (e *event) over() bool {
 		return false
 	case e.restarted && e.begun >= enough:
 		return r <= aSuspect || !e.sig.isHardware()
-	case e.early && !e.traceback && !e.sig.isHardware() && e.begun >= begun:
+	case e.early && !e.traceback && !e.sig.isHardware() && (e.begun >= begun || e.grown >= enough):
 		return true
 	case r == aDecisive:
 		return on && !e.traceback && !e.sig.Elsewhere // a job that lost a node must begin again
@@ -238,7 +238,7 @@ func (s *scan) close() {
 
 // closed says whether the job's last words are that it ended well, so that what it printed about an error on the way did not end it.
 func (s *scan) closed(e *event) bool {
-	return s.closing > e.line && s.closing >= s.lines-lastLines && (e.mild || !e.traceback && !e.sig.isHardware())
+	return s.closing > e.line && s.closing >= s.lines-lastLines && (e.mild || (!e.traceback || e.printed) && !e.sig.isHardware())
 }
 
 // failedAfter says whether a launcher reports a failed process after an event. So the program could not do without what was optional.
@@ -254,6 +254,9 @@ func (s *scan) verdict() Verdict {
 		}
 	}
 	s.look()
+	if s.before != nil && s.before.survivable() {
+		s.recur(s.lines - 1)
+	}
 	s.close()
 	e := s.choose()
 	if e == nil || e.sig.Class == None {

@@ -38,7 +38,9 @@ type event struct {
 	steps                   []int64
 	continued, begun, other int
 	moved                   int // how often numbers grew after it that had grown before
-	recurred                int // how often lines came after it that are like those right before it
+	grown                   int // how often numbers grew after it that had not been there before
+	burst                   *burst
+	recurred                int // what the burst had counted before it
 	table                   *table
 	watched                 int64 // the line up to which steps matter
 	restarted               bool  // the job began again after it
@@ -83,7 +85,6 @@ type scan struct {
 	ring  [ring][]byte
 	may   [ring]uint64 // by bit: the kinds of step that each of them may report
 	idle  [ring]bool   // whether each of them has a word that says that its numbers count nothing
-	loud  [ring]bool   // whether each of them may match a signature
 	step  [ring]bool   // whether each of them reports one
 	table *table       // of which the last line is a row
 	lines int64        // read so far
@@ -122,17 +123,18 @@ func (s *scan) line(index int64, line []byte) {
 	slot := &s.ring[index%ring]
 	*slot = append((*slot)[:0], line[:min(len(line), ringLine)]...)
 	s.may[index%ring], s.idle[index%ring] = s.found.steps, s.found.has(markIdle)
-	matters := s.matters()
-	s.loud[index%ring], s.step[index%ring] = matters, false
+	s.step[index%ring] = false
 	s.rows(line)
 	if index < s.until || s.steps == 0 && index < start {
 		s.look()
 	}
-	if index < s.until && s.before != nil && s.before.mayGoOn() {
-		s.countUp()
-		s.recur(index)
+	if e := s.before; index < s.until && e != nil && e.survivable() {
+		if e.mayGoOn() {
+			s.countUp()
+		}
+		s.recur(index - 1)
 	}
-	if !matters && s.found.marks&^(1<<markExcuse|1<<markIdle|1<<markState) == 0 && len(s.blocks) == 0 {
+	if !s.matters() && s.found.marks&^(1<<markExcuse|1<<markIdle|1<<markState) == 0 && len(s.blocks) == 0 {
 		s.excused(index, line)
 		return
 	}

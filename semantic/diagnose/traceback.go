@@ -44,7 +44,7 @@ var (
 
 // A traceback of an error that ends the process begins with one of these functions. Otherwise the program printed it itself.
 var rootFunctions = map[string]bool{
-	"<module>": true, "_bootstrap": true, "_wrap": true, "_run_code": true, "_run_module_as_main": true, "spawn_main": true, "_main": true,
+	"<module>": true, "_bootstrap": true, "_bootstrap_inner": true, "_wrap": true, "_run_code": true, "_run_module_as_main": true, "spawn_main": true, "_main": true,
 	"_worker_loop": true, "__bootstrap": true, "_wrapped_fn": true, "run_code": true, "launch": true, "": true,
 }
 

@@ -1,0 +1,102 @@
+package diagnose
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Two shapes: "Xid (PCI:0000:3b:00): 79, …", with or without "PCI:", a domain, a MIG instance; "Xid 79", "Xid error: 79", "xid=79".
+var (
+	xidOfGPU = regexp.MustCompile(`(?i)\bxid\s*\((?:PCI:)?[0-9a-f:.]+[^)]*\):?\s*(\d{1,3})\b`)
+	xidAlone = regexp.MustCompile(`(?i)\bxid[^0-9(]{0,20}(\d{1,3})\b[^.\d]?`)
+	fatal    = regexp.MustCompile(`(?i)\bfatal\b`)
+	nonFatal = regexp.MustCompile(`(?i)non-?\s?fatal`)
+	health   = regexp.MustCompile(`(?i)health ?check|nhc|check_gpu`)
+	newState = regexp.MustCompile(`(?i)changed from .* to \S+ \(([^)]*)\)`)
+)
+
+// xid returns what the driver's error in a line means, nil if there is no code that is known.
+func (k *knowledge) xid(line []byte) *signature {
+	found := xidOfGPU.FindSubmatch(line)
+	if found == nil {
+		found = xidAlone.FindSubmatch(line)
+	}
+	if found == nil {
+		return nil
+	}
+	code, _ := strconv.Atoi(string(found[1]))
+	known := k.xids[code]
+	if known == nil {
+		return nil
+	}
+	s := *known
+	switch s.Role {
+	case roleProgram:
+		s.Role = roleSuspect
+		if health.Match(line) { // who runs this check holds it for the node's fault
+			s.Class, s.Component, s.Action = Infrastructure, "gpu", "cordon_and_restart"
+		}
+	case roleBySeverity:
+		s.Role, s.Decisive, s.Confidence = roleRoot, true, 0.9
+		if nonFatal.Match(line) {
+			s.Role, s.Decisive, s.Confidence, s.Action = roleWatch, false, 0.6, "watch"
+		}
+	case roleByAction:
+		byAction(&s, line)
+	}
+	return &s
+}
+
+// byAction reads the action that the driver recommends with Xid 154.
+func byAction(s *signature, line []byte) {
+	s.Role, s.Confidence = roleWatch, 0.6
+	found := newState.FindSubmatch(line)
+	if found == nil {
+		return
+	}
+	to := strings.ToLower(string(found[1]))
+	s.Role, s.Decisive, s.Confidence = roleRoot, true, 0.9
+	switch {
+	case strings.Contains(to, "reboot"):
+		s.Action = "reboot_node"
+	case strings.Contains(to, "reset"):
+		s.Action = "reset_gpu"
+	case strings.Contains(to, "drain"):
+		s.Action = "cordon_and_restart"
+	default:
+		s.Role, s.Decisive = roleNoise, false
+	}
+}
+
+// sxid returns what an NVSwitch's error means: the text says whether it is fatal.
+func sxid(s *signature, line []byte) *signature {
+	c := *s
+	c.Component, c.Says = "nvlink", "an NVSwitch reports a fatal error"
+	c.Decisive = true
+	if nonFatal.Match(line) || !fatal.Match(line) {
+		c.Role, c.Decisive, c.Confidence, c.Action, c.Says = roleWatch, false, 0.6, "watch", "an NVSwitch reports an error that is not fatal"
+	}
+	return &c
+}
+
+// Two shapes: "7 devices, want 8" and "expected 8 GPUs, found 7".
+var (
+	haveFirst = regexp.MustCompile(`(?i)\b(\d{1,4})\b.{0,24}\b(?:gpus?|npus?|devices?|accelerators?|cards?|nics?|hcas?)\b.{0,30}?\b(?:want(?:ed)?|expect(?:ed|s|ing)?|need(?:s|ed)?|instead of|should (?:be|have))\W{0,3}(\d{1,4})\b`)
+	haveLast  = regexp.MustCompile(`(?i)\b(?:want(?:ed)?|expect(?:ed|s|ing)?|need(?:s|ed)?|should (?:be|have))\W{0,3}(\d{1,4})\b.{0,12}\b(?:gpus?|npus?|devices?|accelerators?|cards?|nics?|hcas?)\b.{0,30}?\b(?:found|detected|only|but|got|sees?|saw|has|have|visible)\b\D{0,12}(\d{1,4})\b`)
+)
+
+// fewer says whether a line tells that there are fewer devices than there should be.
+func fewer(line []byte) bool {
+	have, want := 1, 2
+	m := haveFirst.FindSubmatch(line)
+	if m == nil {
+		m, have, want = haveLast.FindSubmatch(line), 2, 1
+	}
+	if m == nil {
+		return false
+	}
+	n, _ := strconv.Atoi(string(m[have]))
+	all, _ := strconv.Atoi(string(m[want]))
+	return n < all
+}
