@@ -195,6 +195,8 @@ func (k *knowledge) numbers(line []byte, yield func(at shape, n int64)) {
 			h = h.and(line[i:end])
 		case inWord, hasUnit, joints > 1, joints == 1 && total == nil, digits > 12:
 			h = h.with('~')
+		case i > 0 && line[i-1] == '#': // "frame #3" says which
+			h = h.and(line[i:end])
 		case k.namesOne(line[max(0, i-16):i]):
 			h = h.and(line[i:end])
 		default:

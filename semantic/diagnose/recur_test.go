@@ -37,20 +37,26 @@ func TestAside(t *testing.T) {
 	const raised = "Traceback (most recent call last):\n  File \"/usr/lib/python3.11/multiprocessing/process.py\", line 314, in _bootstrap\n    self.run()\n  File \"/w/plot.py\", line 12, in draw\n    plot()\nValueError: bad size\n"
 	const logging = "--- Logging error ---\nTraceback (most recent call last):\n  File \"/usr/lib/python3.11/logging/__init__.py\", line 1113, in emit\n    stream.write(msg)\nUnicodeEncodeError: 'ascii' codec can't encode\nCall stack:\n  File \"/w/main.py\", line 88, in <module>\n    trainer.run()\nMessage: '%s'\nArguments: ('x',)\n"
 	for text, want := range map[string]Category{
-		raised + steps:                                            UserScript,
-		"Process plotter-1:\n" + raised + steps:                   None,
-		"Process plotter-1:\n" + raised:                           UserScript,
-		"Exception in thread Thread-3 (draw):\n" + raised + steps: None,
-		"Exception in thread Thread-3 (draw):\n" + raised:         UserScript,
-		"Process rank-1:\n" + raised + strings.Repeat(".\n", 9):   UserScript,
-		logging + steps:                                           None,
-		logging + "exit code: 0\n":                                None,
-		"exporter | panic: index out of range\n" + steps:          None,
-		"exporter | panic: index out of range\n":                  None, // a panic is looked for at the beginning of a line
-		"exporter | Segmentation fault (core dumped)\n" + steps:   None,
-		"exporter | Segmentation fault (core dumped)\n":           Framework,
-		"[rank3] Segmentation fault (core dumped)\n" + steps:      Framework,
-		"Segmentation fault (core dumped)\n" + steps:              Framework,
+		raised + steps:                                                   UserScript,
+		"Process plotter-1:\n" + raised + steps:                          None,
+		"Process plotter-1:\n" + raised:                                  UserScript,
+		"Exception in thread Thread-3 (draw):\n" + raised + steps:        None,
+		"Exception in thread Thread-3 (draw):\n" + raised:                UserScript,
+		"Process rank-1:\n" + raised + strings.Repeat(".\n", 9):          UserScript,
+		logging + steps:                                                  None,
+		logging + "exit code: 0\n":                                       None,
+		"exporter | panic: index out of range\n" + steps:                 None,
+		"exporter | panic: index out of range\n":                         None, // a panic is looked for at the beginning of a line
+		"panic: index out of range\n":                                    UserScript,
+		"panic: index out of range\n\ngoroutine 41 [running]:\n" + steps: None,
+		"thread 'worker-3' panicked at src/a.rs:8:14:\n" + steps:         None,
+		"thread 'main' panicked at src/a.rs:8:14:\n" + steps:             UserScript,
+		"WARNING: " + strings.ReplaceAll(strings.TrimSpace(raised), "\n", "\nWARNING: ") + "\n" + steps: None,
+		"WARNING: " + strings.ReplaceAll(strings.TrimSpace(raised), "\n", "\nWARNING: ") + "\n":         UserScript,
+		"exporter | Segmentation fault (core dumped)\n" + steps:                                         None,
+		"exporter | Segmentation fault (core dumped)\n":                                                 Framework,
+		"[rank3] Segmentation fault (core dumped)\n" + steps:                                            Framework,
+		"Segmentation fault (core dumped)\n" + steps:                                                    Framework,
 	} {
 		if v := diagnosed(t, "step 10 loss 3\n"+text); v.Category != want {
 			t.Errorf("%q: %s (%s), want %s", text, v.Category, v.Signature, want)
@@ -72,6 +78,26 @@ func TestTables(t *testing.T) {
 		"model      batch  result\nllama-8b       1  41.1\nllama-70b    256  CUDA out of memory\n":                                             None,
 		"model      batch  result\nllama-8b       1  41.1\nllama-70b      1  40.1\n\ntorch.OutOfMemoryError: CUDA out of memory.\n":            Framework,
 		"host   check        result\nn1     gpu          pass\nn2     gpu          GPU is lost\n":                                              Infrastructure,
+	} {
+		if v := diagnosed(t, text); v.Category != want {
+			t.Errorf("%q: %s (%s), want %s", text, v.Category, v.Signature, want)
+		}
+	}
+}
+
+// Reports that nothing is wrong are none of a failure, whatever words they have; those of the kernel are, whatever it does next.
+func TestReports(t *testing.T) {
+	for text, want := range map[string]Category{
+		"    Remapping Failure Occurred        : No\n":                                                         None,
+		"    Remapping Failure Occurred        : Yes\n":                                                        Infrastructure,
+		"n1:41:41 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'\n":                        None,
+		"[8110.41] CIFS: VFS: \\\\fs1 has not responded in 180 seconds. Reconnecting...\n":                     Infrastructure,
+		"error: etcdserver: request timed out\n{\"msg\":\"phase changed\",\"to\":\"Succeeded\"}\n":             None,
+		"health: HEALTH_ERR 4 osds down; 41 pgs inactive\n":                                                    Infrastructure,
+		"health: HEALTH_WARN 1 osds down; Degraded data redundancy: 4/8 objects degraded\nhealth: HEALTH_OK\n": None,
+		"memtest: gpu 2: 41 errors in 1 pass\n":                                                                Infrastructure,
+		"memtest: gpu 2: 0 errors in 4 passes\n":                                                               None,
+		"Traceback (most recent call last):\n  File \"a.py\", line 3, in <module>\n    f()\nKeyError: 0\n":     UserScript,
 	} {
 		if v := diagnosed(t, text); v.Category != want {
 			t.Errorf("%q: %s (%s), want %s", text, v.Category, v.Signature, want)
@@ -111,13 +137,18 @@ func TestBursts(t *testing.T) {
 	const before = "step 1 loss 2\n[a-3] task 41 done in 8.11 s, size 4096\n"
 	const burst = "worker 5 exited with 'signal 9 (SIGKILL)'\nTask handler raised error: WorkerLostError('signal 9 (SIGKILL)')\n"
 	const after = "[a-3] task 42 done in 8.02 s, size 4096\n[a-9] task 17 done in 8.41 s, size 4096\n"
+	const glog = "W0412 10:00:00.1 41 x.py:1] "
+	const warned = glog + "Traceback (most recent call last):\n" + glog + "  File \"/w/m.py\", line 3, in <module>\n" + glog + "    f()\n" + glog + "RuntimeError: CUDNN_STATUS_NOT_SUPPORTED\n"
 	const limit = "OpenBLAS: pthread_create failed for thread 61 of 64: Resource temporarily unavailable\n"
 	for text, want := range map[string]Category{
 		before + burst:         Infrastructure,
 		before + burst + after: Infrastructure,
 		before + burst + after + "[a-3] task 43 done in 8.00 s, size 4096\n":         None,
 		before + burst + after + burst + "[a-3] task 43 done in 8.00 s, size 4096\n": Infrastructure,
-		limit: UserScript,
+		limit:  UserScript,
+		warned: Framework,
+		warned + "frame 100: fps 41\nframe 200: fps 41\n":                                                      Framework,
+		warned + "frame 100: fps 41\nframe 200: fps 41\nframe 300: fps 41\n":                                   None,
 		limit + "fold 1: auc 0.81\nfold 2: auc 0.80\nfold 3: auc 0.82\n":                                       UserScript,
 		limit + "fold 1: auc 0.81\nfold 2: auc 0.80\nfold 3: auc 0.82\nfold 4: auc 0.82\n":                     None,
 		limit + "waiting 1\nwaiting 2\nwaiting 3\nwaiting 4\nwaiting 5\n":                                      UserScript,

@@ -167,7 +167,7 @@ func (e *event) over() bool {
 		return true
 	case r == aDecisive:
 		return on && !e.traceback && !e.sig.Elsewhere // a job that lost a node must begin again
-	case e.mild && (on || e.continued > 0 || e.early && e.begun > 0):
+	case e.mild && (on || e.continued > 0 || e.early && (e.begun > 0 || e.grown >= moved)):
 		return true
 	case e.sig.Handled && !e.traceback && on:
 		return true

@@ -189,7 +189,7 @@ func (s *scan) matters() bool {
 }
 
 // level finds the level of a logger that says that the program goes on. NCCL reports its errors as warnings.
-var level = regexp.MustCompile(`^.{0,80}?(?:\b(?:WARNING|WARN|INFO|DEBUG)\b|\[W[\d ])`)
+var level = regexp.MustCompile(`^.{0,80}?(?:\b(?:WARNING|WARN|INFO|DEBUG)\b|\[W[\d ]|^[WI]\d{4} [\d:.]{8})`)
 
 // mild says whether a line's logger holds it for less than an error.
 func mild(line []byte) bool {
@@ -251,7 +251,7 @@ func (s *scan) observe(index int64, line []byte, sig *signature) {
 	case roleClears:
 		s.clear(sig.Clears)
 	default:
-		e := &event{root: index, line: index, text: clip(line), sig: sig, relayed: relays(speaker(line)), table: s.table, mild: sig.Mild || mild(line) && !sig.isHardware()}
+		e := &event{root: index, line: index, text: clip(line), sig: sig, relayed: relays(speaker(line)), aside: panicsAside(line), table: s.table, mild: sig.Mild || mild(line) && !sig.isHardware()}
 		if e.mild && e.rank() == aRoot {
 			c := *sig
 			c.Role, c.Confidence = roleSuspect, c.Confidence*0.7

@@ -50,9 +50,16 @@ var rootFunctions = map[string]bool{
 
 // What Python prints above the traceback of a thread, a task or a child process, and above one that changes nothing.
 var (
+	panics       = regexp.MustCompile(`^panic: |^goroutine \d+ \[running\]|^thread '([^']*)' panicked`)
 	asideHead    = regexp.MustCompile(`Exception in thread |\bProcess [\w:.-]+:$|(?:Task|Future) exception was never retrieved|Exception in callback `)
 	unheededHead = regexp.MustCompile(`--- Logging error ---|Exception ignored (?:in|on)\b`)
 )
+
+// panicsAside says whether a line is the panic of a thread that is not the main one, or of a program in Go, which ends it: a job that goes on is another one.
+func panicsAside(line []byte) bool {
+	m := panics.FindSubmatch(line)
+	return m != nil && string(m[1]) != "main"
+}
 
 // levels of loggers stand where a class would.
 var levels = map[string]bool{"DEBUG": true, "INFO": true, "NOTICE": true, "WARN": true, "WARNING": true, "ERROR": true, "CRITICAL": true, "FATAL": true}
@@ -256,7 +263,8 @@ func (s *scan) raised(b *block, index int64, text []byte, sig *signature) *event
 		c.Class = class
 		sig = &c
 	}
-	if b.unheeded && sig.Role == roleRoot {
+	warned := b.unheeded || level.MatchString(b.prefix)
+	if warned && sig.Role == roleRoot && !sig.isHardware() {
 		c := *sig
 		c.Role, c.Confidence = roleSuspect, c.Confidence*0.7
 		sig = &c
@@ -266,8 +274,8 @@ func (s *scan) raised(b *block, index int64, text []byte, sig *signature) *event
 	}
 	return &event{
 		root: b.root, line: index, text: clip(text), sig: sig, traceback: true, prefix: b.prefix,
-		printed: b.frames > 0 && (!rootFunctions[b.outermost] || b.scratch), importing: b.importing, relayed: relays(b.prefix), chain: b.chain,
-		aside: b.aside || b.unheeded, mild: b.unheeded,
+		printed: warned || b.frames > 0 && (!rootFunctions[b.outermost] || b.scratch), importing: b.importing, relayed: relays(b.prefix), chain: b.chain,
+		aside: b.aside || b.unheeded, mild: warned && !sig.isHardware(),
 	}
 }
 
