@@ -38,7 +38,7 @@ const moved = 2
 
 // survivable says whether a job may go on after an event.
 func (e *event) survivable() bool {
-	return !e.quiet && e.rank() < aDecisive && !e.sig.isHardware() && (!e.traceback || e.printed || e.aside || e.relayed)
+	return !e.quiet && e.rank() < aDecisive && !e.sig.isHardware() && (!e.traceback || e.printed || e.aside || e.relayed || e.importing)
 }
 
 // mayGoOn says whether numbers that grow can say that an event was not the end.
@@ -137,6 +137,12 @@ func beginsWith(word []byte, lower string) bool {
 	return true
 }
 
+// namesProcess says whether the number behind these words is one of a process.
+func (k *knowledge) namesProcess(before []byte) bool {
+	before = bytes.TrimRight(before, " =:")
+	return len(before) >= 3 && beginsWith(before[len(before)-3:], "pid")
+}
+
 // namesOne says whether the word before a number is one of a thing that has a number for a name, such as "rank 3": such a number says which, not how many.
 func (k *knowledge) namesOne(before []byte) bool {
 	end := len(before)
@@ -197,6 +203,8 @@ func (k *knowledge) numbers(line []byte, yield func(at shape, n int64)) {
 			h = h.with('~')
 		case i > 0 && line[i-1] == '#': // "frame #3" says which
 			h = h.and(line[i:end])
+		case k.namesProcess(line[max(0, i-16):i]): // workers take turns
+			h = h.with('#')
 		case k.namesOne(line[max(0, i-16):i]):
 			h = h.and(line[i:end])
 		default:

@@ -16,6 +16,7 @@ func TestCounters(t *testing.T) {
 		{"items of a total", "[1/5] alpha", "[2/5] beta\n[3/5] gamma", true},
 		{"with times, and counts of failures", "2026-03-01 10:00:01 INFO fetched=10 timeouts=1 error=0", "2026-03-01 10:00:09 INFO fetched=20 timeouts=1 error=1\n2026-03-01 10:00:15 INFO fetched=30 timeouts=2 error=1", true},
 		{"of a process", "(worker pid=77) shard 4 done", "(worker pid=77) shard 5 done\n(worker pid=77) shard 6 done", true},
+		{"of processes that take turns", "(worker pid=77) shard 4 done", "(worker pid=78) shard 5 done\n(worker pid=79) shard 6 done", true},
 		{"with counts of errors behind the numbers", "[job] 100/900 done, 1 failed", "[job] 200/900 done, 2 failed\n[job] 300/900 done, 2 failed", true},
 		{"times only", "2026-03-01 10:00:01 pipeline is up", "2026-03-01 10:00:09 pipeline is up\n2026-03-01 10:00:15 pipeline is up", false},
 		{"once", "processed 1000 docs", "processed 2000 docs", false},

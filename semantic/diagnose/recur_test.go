@@ -149,8 +149,8 @@ func TestBursts(t *testing.T) {
 		warned: Framework,
 		warned + "frame 100: fps 41\nframe 200: fps 41\n":                                                      Framework,
 		warned + "frame 100: fps 41\nframe 200: fps 41\nframe 300: fps 41\n":                                   None,
-		limit + "fold 1: auc 0.81\nfold 2: auc 0.80\nfold 3: auc 0.82\n":                                       UserScript,
-		limit + "fold 1: auc 0.81\nfold 2: auc 0.80\nfold 3: auc 0.82\nfold 4: auc 0.82\n":                     None,
+		limit + "fold 1: auc 0.81\nfold 2: auc 0.80\n":                                                         UserScript,
+		limit + "fold 1: auc 0.81\nfold 2: auc 0.80\nfold 3: auc 0.82\n":                                       None,
 		limit + "waiting 1\nwaiting 2\nwaiting 3\nwaiting 4\nwaiting 5\n":                                      UserScript,
 		"step 1 loss 2\n" + limit + "fold 1: auc 0.81\nfold 2: auc 0.80\nfold 3: auc 0.82\nfold 4: auc 0.82\n": UserScript,
 	} {
@@ -179,12 +179,30 @@ func TestCaught(t *testing.T) {
 	for text, want := range map[string]Category{
 		raised:                    Infrastructure,
 		raised + "exit code: 0\n": None,
-		strings.Replace(raised, "in pull", "in <module>", 1) + "exit code: 0\n": Infrastructure,
+		strings.Replace(raised, "in pull", "in <module>", 1) + "exit code: 0\n":                                                                   Infrastructure,
+		"    " + strings.ReplaceAll(strings.TrimSpace(strings.Replace(raised, "in pull", "in <module>", 1)), "\n", "\n    ") + "\nexit code: 0\n": None, // text that a program shows
+		"training is complete\nrsync: write failed on \"/project/m.pt\": Disk quota exceeded (122)\n":                                             Infrastructure,
+		"training is complete\nNCCL WARN Connection closed by remote peer n4\n":                                                                   None,
 		container:                         Infrastructure,
 		container + "    Ready:  True\n":  None,
 		container + "    Ready:  False\n": Infrastructure,
 	} {
 		if v := diagnosed(t, "step 1 loss 2\n"+text); v.Category != want {
+			t.Errorf("%q: %s (%s), want %s", text, v.Category, v.Signature, want)
+		}
+	}
+}
+
+// A command that failed, as a program shows it, is over if the program goes on after it; at the start, too, where a launcher's report makes what a program can do without a failure.
+func TestFailedCommand(t *testing.T) {
+	const shown = "    Traceback (most recent call last):\n      File \"/repo/repro.py\", line 4, in <module>\n        solve(None)\n    TypeError: 'NoneType' object is not iterable\n    [exit code: 1]\n"
+	const turns = "[turn 12] edits solver.py\n[turn 13] edits solver.py\n"
+	for text, want := range map[string]Category{
+		"[turn 11] edits solver.py\n" + shown + turns: None,
+		"[turn 11] edits solver.py\n" + shown:         UserScript,
+		"[turn 11] edits solver.py\n" + strings.Replace(shown, "    [exit code: 1]\n", "", 1) + turns + "process failed with exit code 1\n": UserScript,
+	} {
+		if v := diagnosed(t, text); v.Category != want {
 			t.Errorf("%q: %s (%s), want %s", text, v.Category, v.Signature, want)
 		}
 	}

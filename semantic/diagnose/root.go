@@ -79,7 +79,7 @@ func (s *scan) add(e *event) {
 		}
 	}
 	e.steps, e.early, e.watched = slices.Clone(s.last), s.steps == 0, e.line+watch
-	e.quiet = s.ended && r != aDecisive && !(r >= aPrinted && e.traceback && s.stop == nil)
+	e.quiet = s.ended && r != aDecisive && !(r >= aRoot && e.sig.Component == "storage") && !(r >= aPrinted && e.traceback && s.stop == nil)
 	e.excused = e.root-s.excuse <= 3 && e.root >= s.excuse
 	if e.mayGoOn() {
 		s.countUp()
@@ -163,7 +163,7 @@ func (e *event) over() bool {
 		return false
 	case e.restarted && e.begun >= enough:
 		return r <= aSuspect || !e.sig.isHardware()
-	case e.early && !e.traceback && !e.sig.isHardware() && (e.begun >= begun || e.grown >= enough):
+	case e.early && !e.traceback && !e.sig.isHardware() && (e.begun >= begun || e.grown >= moved):
 		return true
 	case r == aDecisive:
 		return on && !e.traceback && !e.sig.Elsewhere // a job that lost a node must begin again
@@ -175,7 +175,7 @@ func (e *event) over() bool {
 		return !e.sig.isHardware() || e.excused
 	case r == aCascade && (e.continued > 0 || e.early && e.begun > 0): // a peer that is gone could not have taken part in the step
 		return true
-	case e.early && (e.begun >= enough || e.moved >= moved): // at the start, the program may try what it can do without
+	case e.early && (e.begun >= enough || e.moved >= moved || e.grown >= enough): // at the start, the program may try what it can do without
 		return e.sig.Optional || e.printed || e.relayed || e.importing || !e.traceback && !e.sig.isHardware()
 	case r <= aSuspect:
 		return false
@@ -243,7 +243,7 @@ func (s *scan) closed(e *event) bool {
 
 // failedAfter says whether a launcher reports a failed process after an event. So the program could not do without what was optional.
 func (s *scan) failedAfter(e *event) bool {
-	return slices.ContainsFunc(s.events[aCascade], func(c *event) bool { return c.line > e.line && c.sig.Class == UserScript })
+	return slices.ContainsFunc(s.events[aCascade], func(c *event) bool { return c.line > e.line && c.sig.Class == UserScript && !c.over() })
 }
 
 // verdict says what the log is about, after its last line.

@@ -274,7 +274,7 @@ func (s *scan) raised(b *block, index int64, text []byte, sig *signature) *event
 	}
 	return &event{
 		root: b.root, line: index, text: clip(text), sig: sig, traceback: true, prefix: b.prefix,
-		printed: warned || b.frames > 0 && (!rootFunctions[b.outermost] || b.scratch), importing: b.importing, relayed: relays(b.prefix), chain: b.chain,
+		printed: warned || quoted(b.prefix) || b.frames > 0 && (!rootFunctions[b.outermost] || b.scratch), importing: b.importing, relayed: relays(b.prefix), chain: b.chain,
 		aside: b.aside || b.unheeded, mild: warned && !sig.isHardware(),
 	}
 }
@@ -291,6 +291,9 @@ func imported(sig *signature, b *block) Category {
 var speaks = regexp.MustCompile(`^\s*(?:\[[A-Za-z][\w./-]*\]|[A-Za-z][\w.-]* *\|) `)
 
 func speaker(line []byte) string { return string(speaks.Find(line)) }
+
+// quoted says whether a traceback stands further to the right, as text that a program shows.
+func quoted(prefix string) bool { return len(prefix) >= 2 && strings.TrimLeft(prefix, " \t>") == "" }
 
 // relays says whether a prefix is of another program, whose output the job shows. That of a rank or of a logger has a number.
 func relays(prefix string) bool {
