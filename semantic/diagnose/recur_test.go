@@ -139,13 +139,16 @@ func TestBursts(t *testing.T) {
 	const after = "[a-3] task 42 done in 8.02 s, size 4096\n[a-9] task 17 done in 8.41 s, size 4096\n"
 	const glog = "W0412 10:00:00.1 41 x.py:1] "
 	const warned = glog + "Traceback (most recent call last):\n" + glog + "  File \"/w/m.py\", line 3, in <module>\n" + glog + "    f()\n" + glog + "RuntimeError: CUDNN_STATUS_NOT_SUPPORTED\n"
+	const missing = "  File \"/env/lib/python3.11/site-packages/ray/dashboard/head.py\", line 14, in <module>\n    import aiohttp_cors\nModuleNotFoundError: No module named 'aiohttp_cors'\n"
 	const limit = "OpenBLAS: pthread_create failed for thread 61 of 64: Resource temporarily unavailable\n"
 	for text, want := range map[string]Category{
 		before + burst:         Infrastructure,
 		before + burst + after: Infrastructure,
 		before + burst + after + "[a-3] task 43 done in 8.00 s, size 4096\n":         None,
 		before + burst + after + burst + "[a-3] task 43 done in 8.00 s, size 4096\n": Infrastructure,
-		limit:  UserScript,
+		limit:   UserScript,
+		missing: UserScript,
+		missing + "fold 1: auc 0.81\nfold 2: auc 0.80\nfold 3: auc 0.82\nfold 4: auc 0.82\n": None,
 		warned: Framework,
 		warned + "frame 100: fps 41\nframe 200: fps 41\n":                                                      Framework,
 		warned + "frame 100: fps 41\nframe 200: fps 41\nframe 300: fps 41\n":                                   None,
