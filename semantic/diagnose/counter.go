@@ -55,7 +55,7 @@ func (s *scan) countUp() {
 	c := &s.counts
 	for i := max(c.line, s.lines-ring); i < s.lines; i++ {
 		line := s.ring[i%ring]
-		if s.idle[i%ring] && s.know.isIdle(line) {
+		if s.step[i%ring] || s.idle[i%ring] && s.know.isIdle(line) { // steps count by themselves
 			continue
 		}
 		since, grew := int64(0), false
@@ -75,7 +75,7 @@ func (s *scan) countUp() {
 		for _, events := range s.events {
 			for _, e := range events {
 				switch {
-				case i <= e.line || i > e.watched:
+				case i <= e.line || i > e.watched || !e.answers(line):
 				case e.root >= since:
 					e.moved++
 				default:

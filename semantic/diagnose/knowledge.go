@@ -63,6 +63,8 @@ type signature struct {
 	// Generic signatures know only the type of an exception. Library is their class if the exception comes from a library.
 	Generic bool     `yaml:"generic"`
 	Library Category `yaml:"library"`
+	// Checks: a library raises it at once, in the function that the program calls, if an argument is wrong. Then it is the program's.
+	Checks bool `yaml:"checks"`
 	// Import is their class if a library raises the exception while the program imports it.
 	Import Category `yaml:"import"`
 	// Optional exceptions are often handled: a program goes on without the package or the tracker.

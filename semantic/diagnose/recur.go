@@ -35,9 +35,13 @@ func (s *scan) remember(e *event) {
 	for i := max(e.root-around, s.lines-ring, 0); i < e.root; i++ {
 		if at, now := s.kindAt(i); at != noShape {
 			s.kinds[at] = now
+			e.busy = e.busy || e.speaker != "" && speaker(s.ring[i%ring]) == e.speaker
 		}
 	}
 }
+
+// answers says whether a line may be of the process that had an error. If it reported what it did before, others do not speak for it.
+func (e *event) answers(line []byte) bool { return !e.busy || speaker(line) == e.speaker }
 
 // kindAt returns the kind of a line of the ring; noShape if it says nothing of what the job does.
 func (s *scan) kindAt(i int64) (shape, kind) {
@@ -61,7 +65,7 @@ func (s *scan) recur(i int64) {
 	}
 	at, now := s.kindAt(i)
 	was, ok := s.kinds[at]
-	if !ok {
+	if !ok || !e.answers(s.ring[i%ring]) {
 		return
 	}
 	if !was.sameRun(&now) {

@@ -43,6 +43,8 @@ func TestAside(t *testing.T) {
 		"Exception in thread Thread-3 (draw):\n" + raised + steps:        None,
 		"Exception in thread Thread-3 (draw):\n" + raised:                UserScript,
 		"Process rank-1:\n" + raised + strings.Repeat(".\n", 9):          UserScript,
+		"[exporter] Stale file handle\n" + steps:                         None,
+		"trainer: Stale file handle\n" + steps:                           Infrastructure,
 		logging + steps:                                                  None,
 		logging + "exit code: 0\n":                                       None,
 		"exporter | panic: index out of range\n" + steps:                 None,
@@ -95,6 +97,8 @@ func TestReports(t *testing.T) {
 		"error: etcdserver: request timed out\n{\"msg\":\"phase changed\",\"to\":\"Succeeded\"}\n":             None,
 		"health: HEALTH_ERR 4 osds down; 41 pgs inactive\n":                                                    Infrastructure,
 		"health: HEALTH_WARN 1 osds down; Degraded data redundancy: 4/8 objects degraded\nhealth: HEALTH_OK\n": None,
+		"CRITICAL: psu_1 power supply lost redundancy\n":                                                       Infrastructure,
+		"MUTED CRITICAL: psu_1 power supply lost redundancy (until Friday)\n":                                  None,
 		"memtest: gpu 2: 41 errors in 1 pass\n":                                                                Infrastructure,
 		"memtest: gpu 2: 0 errors in 4 passes\n":                                                               None,
 		"Traceback (most recent call last):\n  File \"a.py\", line 3, in <module>\n    f()\nKeyError: 0\n":     UserScript,
@@ -128,6 +132,14 @@ func TestRaisedByImport(t *testing.T) {
 		text := "Traceback (most recent call last):\n  File \"/w/a.py\", line 1, in <module>\n    " + source + "\n" + library
 		if v := diagnosed(t, text); v.Category != want {
 			t.Errorf("%s: %s, want %s", source, v.Category, want)
+		}
+	}
+	// So is an assertion, but for one in the function that the program calls itself.
+	const call = "Traceback (most recent call last):\n  File \"/w/a.py\", line 1, in <module>\n    att = Attention(100, 12)\n"
+	const frame = "  File \"/env/lib/python3.11/site-packages/torch/nn/modules/activation.py\", line 1041, in f\n    check()\n"
+	for text, want := range map[string]Category{call + frame: UserScript, call + frame + frame: Framework} {
+		if v := diagnosed(t, text+"AssertionError: bad\n"); v.Category != want {
+			t.Errorf("%s: %s, want %s", text, v.Category, want)
 		}
 	}
 }
@@ -205,6 +217,33 @@ func TestFailedCommand(t *testing.T) {
 		"[turn 11] edits solver.py\n" + shown:         UserScript,
 		"[turn 11] edits solver.py\n" + strings.Replace(shown, "    [exit code: 1]\n", "", 1) + turns + "process failed with exit code 1\n": UserScript,
 	} {
+		if v := diagnosed(t, text); v.Category != want {
+			t.Errorf("%q: %s (%s), want %s", text, v.Category, v.Signature, want)
+		}
+	}
+}
+
+// If a process said what it did before an error of its own, it speaks for itself: that others go on does not say that it lives. Steps do, whoever prints them.
+func TestWhoGoesOn(t *testing.T) {
+	const failed = "trainer: request to storage: Connection reset by peer\n"
+	const rollouts = "rollout-3: 131 episodes, return 40.9\nrollout-3: 130 episodes, return 41.2\nrollout-3: 129 episodes, return 41.1\nrollout-3: 132 episodes, return 41.1\n"
+	const before = "trainer: update 410, kl 0.011\nrollout-3: 128 episodes, return 41.1\n"
+	for text, want := range map[string]Category{
+		before + failed + rollouts: Infrastructure,
+		before + failed + "trainer: update 411, kl 0.011\ntrainer: update 412, kl 0.012\n": None,
+		"rollout-3: 128 episodes, return 41.1\n" + failed + rollouts:                       None,
+		before + failed + "step 11 loss 2\nstep 12 loss 2\nstep 13 loss 2\n":               None,
+	} {
+		if v := diagnosed(t, "step 10 loss 3\n"+text); v.Category != want {
+			t.Errorf("%q: %s (%s), want %s", text, v.Category, v.Signature, want)
+		}
+	}
+}
+
+// A thread that writes may die while a few more steps fill its queue: two are not enough, though their numbers grow.
+func TestFewSteps(t *testing.T) {
+	const writer = "step 10 loss 2\nException in thread Thread-4 (writer):\nTraceback (most recent call last):\n  File \"/usr/lib/python3.11/threading.py\", line 1045, in _bootstrap_inner\n    self.run()\nOSError: [Errno 28] No space left on device\nstep 11 loss 2\nstep 12 loss 2\n"
+	for text, want := range map[string]Category{writer: Infrastructure, writer + "step 13 loss 2\n": None} {
 		if v := diagnosed(t, text); v.Category != want {
 			t.Errorf("%q: %s (%s), want %s", text, v.Category, v.Signature, want)
 		}

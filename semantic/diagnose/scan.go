@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/muster-sched/muster/semantic/logtext"
 )
@@ -40,11 +41,14 @@ type event struct {
 	moved                   int // how often numbers grew after it that had grown before
 	grown                   int // how often numbers grew after it that had not been there before
 	burst                   *burst
-	recurred                int // what the burst had counted before it
-	table                   *table
-	watched                 int64 // the line up to which steps matter
-	restarted               bool  // the job began again after it
-	recovered               bool  // what it is about was well again
+	// speaker is the name before its line. busy: lines of the same name, with numbers, came right before it.
+	speaker   string
+	busy      bool
+	recurred  int // what the burst had counted before it
+	table     *table
+	watched   int64 // the line up to which steps matter
+	restarted bool  // the job began again after it
+	recovered bool  // what it is about was well again
 
 	// chain is the event during which, or because of which, this one was raised.
 	chain *event
@@ -251,7 +255,8 @@ func (s *scan) observe(index int64, line []byte, sig *signature) {
 	case roleClears:
 		s.clear(sig.Clears)
 	default:
-		e := &event{root: index, line: index, text: clip(line), sig: sig, relayed: relays(speaker(line)), aside: panicsAside(line), table: s.table, mild: sig.Mild || mild(line) && !sig.isHardware()}
+		name := speaker(line) // with a colon, perhaps that of an exception
+		e := &event{root: index, line: index, text: clip(line), sig: sig, speaker: name, relayed: relays(name) && !strings.HasSuffix(name, ": "), aside: panicsAside(line), table: s.table, mild: sig.Mild || mild(line) && !sig.isHardware()}
 		if e.mild && e.rank() == aRoot {
 			c := *sig
 			c.Role, c.Confidence = roleSuspect, c.Confidence*0.7

@@ -22,6 +22,7 @@ type block struct {
 	setup     bool   // a frame is of the program's setup
 	first     bool   // a frame is of a call that is the first to use the GPU, and needs little memory
 	imports   bool   // the last frame of the program imports something
+	deep      int    // how many of its last frames are of libraries
 	source    bool   // the last line was a frame of the program, so that the next one is its source
 	aside     bool   // of a thread, a task or a child process
 	unheeded  bool   // Python itself reports it, and goes on whatever it is
@@ -215,7 +216,10 @@ func (s *scan) frame(b *block, index int64, text []byte) {
 		in := string(m[2])
 		b.importing = in == "<module>" && library.Match(m[1])
 		b.setup = b.setup || strings.Contains(in, "init") || strings.Contains(in, "setup")
-		b.source = !library.Match(m[1])
+		b.deep++
+		if b.source = !library.Match(m[1]); b.source {
+			b.deep = 0
+		}
 		b.imports = b.imports && !b.source
 		b.first = b.first || in == "barrier" || in == "init_process_group" || in == "_lazy_init" || in == "set_device"
 	} else if b.source {
@@ -258,7 +262,7 @@ func (s *scan) raised(b *block, index int64, text []byte, sig *signature) *event
 	if sig == nil {
 		sig = s.know.exception
 	}
-	if class := cmp.Or(sig.Library, imported(sig, b)); class != "" && library.MatchString(b.innermost) {
+	if class := cmp.Or(sig.Library, imported(sig, b)); class != "" && library.MatchString(b.innermost) && !(sig.Checks && b.deep == 1) {
 		c := *sig
 		c.Class = class
 		sig = &c
@@ -287,8 +291,8 @@ func imported(sig *signature, b *block) Category {
 	return ""
 }
 
-// speaks is a name before what a process of it prints, where several ones share a log: "exporter | ", "[loader] ".
-var speaks = regexp.MustCompile(`^\s*(?:\[[A-Za-z][\w./-]*\]|[A-Za-z][\w.-]* *\|) `)
+// speaks is a name before what a process of it prints, where several ones share a log: "exporter | ", "[loader] ", "trainer: ".
+var speaks = regexp.MustCompile(`^\s*(?:\[[A-Za-z][\w./-]*\]|[A-Za-z][\w.-]* *\||[A-Za-z][\w.-]*:) `)
 
 func speaker(line []byte) string { return string(speaks.Find(line)) }
 
