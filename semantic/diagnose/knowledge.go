@@ -79,7 +79,7 @@ type signature struct {
 	Subjects []string `yaml:"subjects"`
 	// Elsewhere: the job may lose what the signature is about, such as a node, and go on with others.
 	Elsewhere bool `yaml:"elsewhere"`
-	// Parse names what reads the rest of the line: xid, sxid, first-allocation, fewer.
+	// Parse names what reads the rest of the line: xid, sxid, first-allocation, fewer, all.
 	Parse string `yaml:"parse"`
 
 	match, unless *regexp.Regexp
@@ -452,8 +452,17 @@ func (m *matched) has(mark int) bool { return m.marks&(1<<mark) != 0 }
 
 // classify returns the first of the signatures found that the line matches as a whole, or nil.
 func (k *knowledge) classify(line []byte, m *matched, exception, wrappers bool) *signature {
+	counted := line // without the counts that are 0
+	if !exception && len(m.signatures) > 0 {
+		counted = k.withoutZeros(line)
+	}
 	for _, n := range m.signatures {
-		s := k.signatures[n]
+		s, line := k.signatures[n], line
+		if s.isFailure() && len(counted) < len(line) {
+			if line = counted; !s.literalIn(line) {
+				continue
+			}
+		}
 		if s.In != "" && !exception || s.Role == roleWrapper && !wrappers {
 			continue
 		}
@@ -467,6 +476,10 @@ func (k *knowledge) classify(line []byte, m *matched, exception, wrappers bool) 
 			s = sxid(s, line)
 		case "fewer":
 			if !fewer(line) {
+				s = nil
+			}
+		case "all":
+			if !all(line) {
 				s = nil
 			}
 		}

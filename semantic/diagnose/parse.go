@@ -1,7 +1,9 @@
 package diagnose
 
 import (
+	"bytes"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -99,4 +101,65 @@ func fewer(line []byte) bool {
 	n, _ := strconv.Atoi(string(m[have]))
 	all, _ := strconv.Atoi(string(m[want]))
 	return n < all
+}
+
+var ofAll = regexp.MustCompile(`\b(\d+) of (\d+)\b`)
+
+// all says whether a line counts as many as there are: "411 of 411 done".
+func all(line []byte) bool {
+	m := ofAll.FindSubmatch(line)
+	return m != nil && string(m[1]) == string(m[2])
+}
+
+// isFailure says whether a signature is of something that failed, not of how the job ended or goes on.
+func (s *signature) isFailure() bool {
+	switch s.Role {
+	case roleRoot, roleSuspect, roleWatch, roleCascade, roleProgram:
+		return true
+	}
+	return false
+}
+
+// literalIn says whether a line has one of the literals of a signature.
+func (s *signature) literalIn(line []byte) bool {
+	lower := bytes.ToLower(line)
+	return slices.ContainsFunc(s.Find, func(l string) bool { return bytes.Contains(lower, []byte(strings.ToLower(l))) })
+}
+
+// zero is a part of a list that ends with a count of 0: "ecc errors 0", "link_downed=0".
+var zero = regexp.MustCompile(`((?:[\w-]+ ){0,2}[\w-]+)(\s?[=:]\s?| )0\s*(?:[,;|]|$)`)
+
+// mayCountZero says whether a line has a 0 where a part of a list may end.
+func mayCountZero(line []byte) bool {
+	for i, c := range line {
+		if c == '0' && i > 0 && (line[i-1] == ' ' || line[i-1] == '=' || line[i-1] == ':') && (i+1 == len(line) || bytes.IndexByte([]byte(",;| "), line[i+1]) >= 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// withoutZeros returns a line without those of its parts that count 0: nothing of what they name has happened. A single part has to say so with a sign; a number behind the
+// word of a thing, such as "port 0", says which.
+func (k *knowledge) withoutZeros(line []byte) []byte {
+	if !mayCountZero(line) {
+		return line
+	}
+	all := zero.FindAllSubmatchIndex(line, -1)
+	counts := all[:0]
+	for _, m := range all {
+		argument := m[0] > 0 && line[m[0]-1] == '(' // of a call
+		if name := line[m[2]:m[3]]; !argument && len(name) > 0 && !isDigit(name[len(name)-1]) && !k.namesOne(line[max(0, m[3]-16):m[3]]) {
+			counts = append(counts, m)
+		}
+	}
+	if len(counts) == 0 || len(counts) == 1 && !bytes.ContainsAny(line[counts[0][4]:counts[0][5]], "=:") {
+		return line
+	}
+	var rest []byte
+	at := 0
+	for _, m := range counts {
+		rest, at = append(rest, line[at:m[0]]...), m[1]
+	}
+	return append(rest, line[at:]...)
 }

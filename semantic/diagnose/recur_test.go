@@ -249,3 +249,30 @@ func TestFewSteps(t *testing.T) {
 		}
 	}
 }
+
+// A part of a list that counts 0 says that nothing of its kind happened; the other parts count, and a number that is a name.
+func TestWithoutZeros(t *testing.T) {
+	for line, want := range map[string]Category{
+		"gpu check: retired pages 0, ecc errors 0":             None,
+		"gpu check: retired pages pending 4, ecc errors 0":     Infrastructure,
+		"ib0 error counters: symbol 0, link downed 0":          None,
+		"ib0 error counters: symbol 0, link is down":           Infrastructure,
+		"ib0: link downed=0":                                   None,
+		"mlx5_0: link is down on port 0":                       Infrastructure,
+		"gpu 0: uncorrectable ECC errors: 0":                   None,
+		"mlx5_0: link down on port 0, symbol errors on port 0": Infrastructure,
+		"nvme0n1: I/O error at sector 0":                       Infrastructure,
+		"pip: WARNING: Retrying (Retry(total=0, connect=None)) after connection broken by ProxyError('Cannot connect to proxy.')": Infrastructure,
+		"NVRM: Xid (PCI:0000:3b:00): 48, pid=0":                             Infrastructure,
+		"all of it: 8 of 8 clients lost, Connection reset by peer":          Infrastructure,
+		"Connection reset by peer\n8 of 8 answered":                         None,
+		"Connection reset by peer\n7 of 8 answered":                         Infrastructure,
+		"Connection reset by peer\n8 of 8 clients lost":                     Infrastructure,
+		"mlx5_1: out_of_sequence +81104, packet loss on port 1":             Infrastructure,
+		"{\"level\":\"warn\",\"msg\":\"Stale file handle\"}\nstep 2 loss 2": None,
+	} {
+		if v := diagnosed(t, "step 1 loss 2\n"+line); v.Category != want {
+			t.Errorf("%q: %s (%s), want %s", line, v.Category, v.Signature, want)
+		}
+	}
+}

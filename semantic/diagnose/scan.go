@@ -193,7 +193,7 @@ func (s *scan) matters() bool {
 }
 
 // level finds the level of a logger that says that the program goes on. NCCL reports its errors as warnings.
-var level = regexp.MustCompile(`^.{0,80}?(?:\b(?:WARNING|WARN|INFO|DEBUG)\b|\[W[\d ]|^[WI]\d{4} [\d:.]{8})`)
+var level = regexp.MustCompile(`^.{0,80}?(?:\b(?:WARNING|WARN|INFO|DEBUG)\b|\[W[\d ]|^[WI]\d{4} [\d:.]{8}|"level": ?"(?:warn|warning|info|debug)"|\blevel=(?:warn|warning|info|debug)\b)`)
 
 // mild says whether a line's logger holds it for less than an error.
 func mild(line []byte) bool {
