@@ -452,22 +452,21 @@ func (m *matched) has(mark int) bool { return m.marks&(1<<mark) != 0 }
 
 // classify returns the first of the signatures found that the line matches as a whole, or nil.
 func (k *knowledge) classify(line []byte, m *matched, exception, wrappers bool) *signature {
-	counted := line // without the counts that are 0
-	if !exception && len(m.signatures) > 0 {
-		counted = k.withoutZeros(line)
-	}
+	var counted []byte // the line without the counts that are 0
 	for _, n := range m.signatures {
 		s, line := k.signatures[n], line
-		if s.isFailure() && len(counted) < len(line) {
-			if line = counted; !s.literalIn(line) {
-				continue
+		if s.In != "" && !exception || s.Role == roleWrapper && !wrappers || !s.matches(line) {
+			continue
+		}
+		if !exception && s.isFailure() {
+			if counted == nil {
+				counted = k.withoutZeros(line)
 			}
-		}
-		if s.In != "" && !exception || s.Role == roleWrapper && !wrappers {
-			continue
-		}
-		if s.match != nil && !s.match.Match(line) || s.unless != nil && s.unless.Match(line) {
-			continue
+			if len(counted) < len(line) {
+				if line = counted; !s.literalIn(line) || !s.matches(line) {
+					continue
+				}
+			}
 		}
 		switch s.Parse {
 		case "xid":
@@ -488,4 +487,9 @@ func (k *knowledge) classify(line []byte, m *matched, exception, wrappers bool) 
 		}
 	}
 	return nil
+}
+
+// matches says whether a line that has a literal of a signature matches it as a whole.
+func (s *signature) matches(line []byte) bool {
+	return (s.match == nil || s.match.Match(line)) && (s.unless == nil || !s.unless.Match(line))
 }
