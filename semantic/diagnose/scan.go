@@ -91,10 +91,11 @@ type scan struct {
 	idle  [ring]bool   // whether each of them has a word that says that its numbers count nothing
 	step  [ring]bool   // whether each of them reports one
 	table *table       // of which the last line is a row
-	lines int64        // read so far
-	seen  int64        // lines of the ring up to here are searched for steps
-	last  []int64      // by kind
-	kind  int          // of the last step; -1: there was none
+	diff  diff
+	lines int64   // read so far
+	seen  int64   // lines of the ring up to here are searched for steps
+	last  []int64 // by kind
+	kind  int     // of the last step; -1: there was none
 	steps int64
 	until int64 // steps are of interest up to this line
 
@@ -137,6 +138,9 @@ func (s *scan) line(index int64, line []byte) {
 			s.countUp()
 		}
 		s.recur(index - 1)
+	}
+	if s.inDiff(line) {
+		return
 	}
 	if !s.matters() && s.found.marks&^(1<<markExcuse|1<<markIdle|1<<markState) == 0 && len(s.blocks) == 0 {
 		s.excused(index, line)

@@ -96,3 +96,27 @@ func (t *table) isOfOthers(e *event) bool {
 	}
 	return e.sig.Class != Infrastructure || e.sig.Elsewhere || e.sig.Component == "memory_host"
 }
+
+// diff says how far a comparison of two texts has come: its lines are text, not the job's.
+type diff int
+
+const (
+	noDiff  diff = iota
+	oldName      // the last line may have named the old text
+	inside
+)
+
+// inDiff says whether a line is of a comparison as diff and git print it, behind "--- old" and "+++ new".
+func (s *scan) inDiff(line []byte) bool {
+	switch {
+	case s.diff == oldName && bytes.HasPrefix(line, []byte("+++ ")):
+		s.diff = inside
+	case bytes.HasPrefix(line, []byte("--- ")):
+		s.diff = oldName
+		return false
+	case s.diff == inside && len(line) > 0 && bytes.IndexByte([]byte("+-@ \\"), line[0]) >= 0:
+	default:
+		s.diff = noDiff
+	}
+	return s.diff == inside
+}
