@@ -29,6 +29,7 @@ func TestDiff(t *testing.T) {
 	for text, want := range map[string]Category{
 		head + "-print(\"Segmentation fault\")\n+print(\"segfault\")\n": None,
 		head + "+x = 1\nSegmentation fault (core dumped)\n":             Framework,
+		"+++ killed by SIGKILL +++\n-Segmentation fault\n":              Framework,
 		"-Segmentation fault\n":                                         Framework,
 		"--- Logging error ---\n-Segmentation fault\n":                  Framework,
 	} {
