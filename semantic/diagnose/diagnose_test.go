@@ -246,6 +246,20 @@ func BenchmarkHealthy(b *testing.B) {
 	}
 }
 
+// A log that has errors in most lines is the slowest.
+func BenchmarkErrors(b *testing.B) {
+	var text strings.Builder
+	for i := range 20000 {
+		fmt.Fprintf(&text, "psnr %d.%d fps 41.%d\n2026-04-20 10:00:%02d [job] request %d to storage: Connection reset by peer\nOSError: [Errno 28] No space left on device: '/scratch/%d'\n", i%40, i%7, i%9, i%60, i, i)
+	}
+	b.SetBytes(int64(text.Len()))
+	for b.Loop() {
+		if v, err := Log(strings.NewReader(text.String())); err != nil || v.Category == None {
+			b.Fatal(v, err)
+		}
+	}
+}
+
 // Words in what is no text are there by chance: a program has the messages of all that may fail.
 func TestGarbledLine(t *testing.T) {
 	healthy := strings.Repeat("step 1/100 loss 0.5\n", 5_000)

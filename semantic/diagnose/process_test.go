@@ -101,7 +101,8 @@ func TestWhoGoesOn(t *testing.T) {
 	const rollouts = "rollout-3: 131 episodes, return 40.9\nrollout-3: 130 episodes, return 41.2\nrollout-3: 129 episodes, return 41.1\nrollout-3: 132 episodes, return 41.1\n"
 	const before = "trainer: update 410, kl 0.011\nrollout-3: 128 episodes, return 41.1\n"
 	for text, want := range map[string]Category{
-		before + failed + rollouts: Infrastructure,
+		before + failed + failed + rollouts: Infrastructure,
+		before + failed + rollouts:          Infrastructure,
 		before + failed + "trainer: update 411, kl 0.011\ntrainer: update 412, kl 0.012\n": None,
 		"rollout-3: 128 episodes, return 41.1\n" + failed + rollouts:                       None,
 		before + failed + "step 11 loss 2\nstep 12 loss 2\nstep 13 loss 2\n":               None,

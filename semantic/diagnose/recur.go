@@ -26,13 +26,16 @@ type burst struct {
 
 // remember notes the lines right before an event.
 func (s *scan) remember(e *event) {
+	from := max(e.root-around, s.lines-ring, 0)
 	if p := s.before; p != nil && p.burst != nil && e.root-p.line <= around {
 		e.burst, e.recurred = p.burst, p.burst.recurred
+		from = max(from, p.line+1) // the lines before are known
+		e.busy = p.busy && p.speaker == e.speaker
 	} else {
 		e.burst = &burst{}
 		clear(s.kinds)
 	}
-	for i := max(e.root-around, s.lines-ring, 0); i < e.root; i++ {
+	for i := from; i < e.root; i++ {
 		if at, now := s.kindAt(i); at != noShape {
 			s.kinds[at] = now
 			e.busy = e.busy || e.speaker != "" && speaker(s.ring[i%ring]) == e.speaker

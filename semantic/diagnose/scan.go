@@ -201,8 +201,22 @@ var level = regexp.MustCompile(`^.{0,80}?(?:\b(?:WARNING|WARN|INFO|DEBUG)\b|\[W[
 
 // mild says whether a line's logger holds it for less than an error.
 func mild(line []byte) bool {
+	head := line[:min(len(line), 96)]
+	if !hasLevel(head) {
+		return false
+	}
 	return level.Match(line) && !bytes.Contains(line, []byte("NCCL "))
 }
+
+// hasLevel says whether a line's head may have a level: the expression is slow.
+func hasLevel(head []byte) bool {
+	if len(head) > 1 && (head[0] == 'W' || head[0] == 'I') && isDigit(head[1]) {
+		return true
+	}
+	return slices.ContainsFunc(levelWords, func(w []byte) bool { return bytes.Contains(head, w) })
+}
+
+var levelWords = [][]byte{[]byte("WARN"), []byte("INFO"), []byte("DEBUG"), []byte("[W"), []byte("level")}
 
 // excused notes lines that say that the program goes on. They matter only next to an event.
 func (s *scan) excused(index int64, line []byte) {
