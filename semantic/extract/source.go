@@ -64,6 +64,7 @@ func (x *extraction) python(file string, r rank) {
 	for i := range statements {
 		x.statement(&statements[i], file, r)
 	}
+	x.loops(statements, file, r)
 	if r <= declared {
 		for i := range statements {
 			x.loads(&statements[i], file, r)
@@ -200,8 +201,6 @@ func (x *extraction) statement(s *python.Statement, file string, r rank) {
 			key = s.Class + "." + key
 		}
 		x.assign(key, &s.Value, file, in, 0)
-	case python.For:
-		x.loop(s, file, in)
 	case python.Def:
 		// Fire makes options of the parameters of any function.
 		if !launched(s) && in == declared && x.words["fire"].at == "" {
@@ -249,36 +248,6 @@ func (x *extraction) assign(key string, e *python.Expr, file string, r rank, dep
 		if k != "" && k != "**" && depth < 8 {
 			x.assign(key+"."+k, &e.Named[i], file, r, depth+1)
 		}
-	}
-}
-
-// loop notes for epoch in range(10).
-func (x *extraction) loop(s *python.Statement, file string, r rank) {
-	unit := ""
-	switch t := strings.ToLower(s.Target); {
-	case strings.Contains(t, "epoch") || t == "ep":
-		unit = "loop.epochs"
-	case strings.Contains(t, "step") || t == "it" || t == "iter" || strings.HasPrefix(t, "iteration") || t == "update" || t == "i_iter":
-		unit = "loop.steps"
-	default:
-		return
-	}
-	for _, c := range s.Calls {
-		name := c.Callee()
-		if (name != "range" && name != "trange" && !strings.HasSuffix(name, ".trange")) || len(c.Args) == 0 {
-			continue
-		}
-		last := c.Args[0]
-		if len(c.Args) > 1 {
-			last = c.Args[1]
-			if last.Kind == python.Binary && last.Text == "+" && last.Args[1].Text == "1" { // range(1, n + 1)
-				last = last.Args[0]
-			} else if last.Kind == python.Number && c.Args[0].Text == "1" { // range(1, 1001)
-				last = python.Expr{Kind: python.Binary, Text: "-", Args: []python.Expr{last, c.Args[0]}, Line: last.Line}
-			}
-		}
-		x.add(setting{key: unit, expr: &last, file: file, rank: r, at: where(file, s.Line)})
-		return
 	}
 }
 

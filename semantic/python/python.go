@@ -13,13 +13,15 @@ const (
 	Class                           // Target is its name; Args the bases; Decorators
 	Def                             // Target is its name; Params; Decorators
 	For                             // Target in Value
-	If                              // Value is its condition; also elif and while
+	If                              // Value is its condition; also elif
+	While                           // Value is its condition
 )
 
 // Statement is a logical line of a file.
 type Statement struct {
 	Kind       StatementKind
 	Line       int
+	Indent     int    // the column in which it begins: the body of a statement stands further right
 	Class      string // the class in which it stands, or empty
 	Function   string // the function in which it stands, or empty
 	Module     string // of an import, with leading dots if it is relative
@@ -76,7 +78,7 @@ func Parse(source []byte) []Statement {
 				s.Function = b.name
 			}
 		}
-		s.Calls = p.calls
+		s.Calls, s.Indent = p.calls, indent
 		if s.Kind == Class || s.Kind == Def {
 			s.Decorators, decorators = decorators, nil
 			blocks = append(blocks, block{s.Target, s.Kind == Class, indent})
@@ -144,8 +146,11 @@ func (p *parser) statement() Statement {
 			s.Value = p.expr()
 			break
 		}
-		if word == "if" || word == "elif" || word == "while" {
+		switch word {
+		case "if", "elif":
 			s.Kind = If
+		case "while":
+			s.Kind = While
 		}
 		p.advance()
 		if p.atEnd() || p.is(":") {

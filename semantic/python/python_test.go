@@ -78,6 +78,8 @@ func describe(s *Statement) string {
 		return fmt.Sprintf("%sfor %s in %s", where, s.Target, format(&s.Value))
 	case If:
 		return where + "if " + format(&s.Value)
+	case While:
+		return where + "while " + format(&s.Value)
 	}
 	return where + format(&s.Value)
 }
@@ -89,7 +91,7 @@ func TestParse(t *testing.T) {
 		{"p.add_argument('-b', '--batch-size', type=int, default=64,\n   help='a (long) one')\nx = 1", "1 p.add_argument(\"-b\", \"--batch-size\", type=int, default=64, help=\"a (long) one\")\n3 x = 1"},
 		{"@dataclass\nclass Args(Base):\n    lr: float = field(default=3e-4)\n    def f(self, n: int = 2, *, m=None) -> int:\n        k = n\ny = 0",
 			"2 class Args [Base] [dataclass]\n3 in class Args lr = field(default=3e-4)\n4 in class Args def f [] self=? n=2 m=None\n5 in class Args in f k = n\n6 y = 0"},
-		{"for i in range(1, args.epochs + 1): train(i)\nif x and not y: pass\nwhile step < 10: step()", "1 for i in range(1, (args.epochs + 1))\n1 train(i)\n2 if (x and ?)\n2 ?\n3 if (step < 10)\n3 step()"},
+		{"for i in range(1, args.epochs + 1): train(i)\nif x and not y: pass\nwhile step < 10: step()", "1 for i in range(1, (args.epochs + 1))\n1 train(i)\n2 if (x and ?)\n2 ?\n3 while (step < 10)\n3 step()"},
 		{"YOLO('a.pt').train(data=d['k'], **kw)\nz = [i for i in x if i]\nw = {'a': 1, **b, 'c': {'d': [1, 2]}}", "1 YOLO(\"a.pt\").train(data=d[\"k\"], **=kw)\n2 z = [?]\n3 w = {a: 1, **: b, c: {d: [1, 2]}}"},
 		{"f = lambda a, b=2: a\ng = x if y else z\nh = a[1:2, ::3]\nconfig['lr'] = 1", "1 f = lambda(a)\n2 g = (x if y else z)\n3 h = a[[1, 2, 3]]\n4 config.lr = 1"},
 		{"s = f'{a}/b'\nt = r'a\\b'\nu = '''two\nlines'''\nv = 1_000", "1 s = \"{a}/b\"\n2 t = \"a\\\\b\"\n3 u = \"two\\nlines\"\n5 v = 1000"},

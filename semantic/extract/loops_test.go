@@ -1,0 +1,37 @@
+package extract
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+// The loops of a script say for how long it trains: by their variables or, where these say nothing, by what the loops do.
+func TestLoops(t *testing.T) {
+	for name, c := range map[string]struct{ code, iters, unit string }{
+		"passes over a loader": {"for p in range(cfg['n']):\n    for x, y in loader:\n        loss = f(x)\n        loss.backward()\n", "30", "epoch"},
+		"updates":              {"for k in range(cfg['n']):\n    loss = f(next(data))\n    loss.backward()\n", "30", "step"},
+		"until a step":         {"step = 0\nwhile step < cfg['n']:\n    f(next(data))\n    step += 1\n", "30", "step"},
+		"one that trains none": {"for k in range(cfg['n']):\n    for x in loader:\n        show(x)\n", "", ""},
+		"around named epochs":  {"for k in range(3):\n    for epoch in range(cfg['n']):\n        loss.backward()\n", "30", "epoch"},
+		"of folds":             {"for fold in range(cfg['n']):\n    for x in loader:\n        loss.backward()\n", "", ""},
+		"inside of another":    {"for x in loader:\n    for k in range(cfg['n']):\n        loss.backward()\n", "", ""},
+		"epochs of an update":  {"for data in collector:\n    for epoch in range(cfg['n']):\n        loss.backward()\n", "", ""},
+		"after one over data":  {"for p in range(cfg['n']):\n    for x in loader:\n        show(x)\n    loss.backward()\n", "30", "step"},
+	} {
+		f := fixture{files: []txtar.File{{Name: "train.py", Data: []byte("import torch\ncfg = {'n': 30}\n" + c.code)}}}
+		r, err := Dir(t.Context(), f.write(t), Options{Command: "python train.py"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, field := range r.Fields() {
+			key, v, _ := strings.Cut(field, "=")
+			got[key] = v
+		}
+		if got["iters"] != c.iters || got["iter_type"] != c.unit {
+			t.Errorf("%s: %q %q, want %q %q", name, got["iters"], got["iter_type"], c.iters, c.unit)
+		}
+	}
+}
