@@ -315,7 +315,7 @@ func (x *extraction) call(c *python.Expr, s *python.Statement, file string, r ra
 		if r == configured && s.Kind == python.Assign && s.Value.Kind == python.Call && s.Value.Line == c.Line && strings.Contains(s.Target, ".") { // data.train.dataset = L(read)(names="coco")
 			x.add(setting{key: s.Target + "." + k, expr: &c.Named[i], file: file, rank: r, at: at})
 		}
-		if v := &c.Named[i]; v.Kind != python.Dict {
+		if v := &c.Named[i]; v.Kind != python.Dict && v.Callee() != "dict" {
 			x.add(setting{key: key + "." + k, expr: v, file: file, rank: p, at: where(file, v.Line), call: true, function: function})
 		} else {
 			x.assign(key+"."+k, v, file, p, 0)
