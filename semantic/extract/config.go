@@ -276,8 +276,12 @@ func (x *extraction) load(file string, r rank) {
 		return
 	}
 	x.parsed[file] = true
-	if path.Ext(file) == ".py" {
+	switch path.Ext(file) {
+	case ".py":
 		x.loadPython(file, r, 0)
+		return
+	case ".jsonnet", ".libsonnet":
+		x.loadJsonnet(file, r)
 		return
 	}
 	if n := x.based(file, 0); n != nil {

@@ -106,7 +106,7 @@ func (x *extraction) named(text string, r rank) bool {
 			v = before + ".py"
 		}
 		switch path.Ext(v) {
-		case ".yaml", ".yml", ".json", ".toml", ".py", ".cfg", ".ini", ".conf", ".gin", ".txt", ".config", ".pbtxt", ".prototxt":
+		case ".yaml", ".yml", ".json", ".toml", ".py", ".cfg", ".ini", ".conf", ".gin", ".jsonnet", ".libsonnet", ".txt", ".config", ".pbtxt", ".prototxt":
 			if f, ok := x.locate(v); ok {
 				x.load(f, r)
 				x.configs = append(x.configs, f)

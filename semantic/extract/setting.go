@@ -307,6 +307,9 @@ func (e *evaluation) binary(p *python.Expr) value {
 		}
 		return a
 	}
+	if a.kind == unknown && b.kind == word && p.Text == "+" && strings.HasPrefix(b.text, "/") { // in a folder that is not known
+		return value{"$" + b.text, word}
+	}
 	if a.kind == word && b.kind == word && p.Text == "+" {
 		return value{a.text + b.text, word}
 	}
