@@ -164,7 +164,7 @@ func namesData(key string) bool {
 		switch w {
 		case "train", "training", "data", "dataset", "datasets", "corpus", "wavs", "audio":
 			data = true
-		case "file", "files", "dir", "path", "paths", "folder", "root", "list", "filelist", "manifest", "name", "names":
+		case "file", "files", "dir", "path", "paths", "folder", "root", "list", "filelist", "manifest", "name", "names", "set", "sets":
 			more = true
 		case "input", "hf", "the", "of", "or":
 		default:

@@ -107,7 +107,7 @@ func counts(key string) metadata.Unit {
 			"env", "environment", "agent", "boost", "boosting", "gradient", "run", "my":
 			others++
 			continue
-		case "end", "stop", "exit", "budget":
+		case "end", "stop", "exit", "budget", "after", "until":
 			others++
 			ends = true
 			continue

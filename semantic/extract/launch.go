@@ -302,6 +302,27 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 			return true
 		}
 	}
+	for _, w := range words { // submit job.yaml, which says what is run: entrypoint: python -m harness trial:Trial
+		f, ok := x.tree.find(l.dir, w)
+		if !ok || depth >= 4 || !slices.Contains(stems[:2], path.Ext(f)) || len(words) > 20 {
+			continue
+		}
+		n := x.config(f)
+		run := n.get("entrypoint")
+		if run == nil {
+			continue
+		}
+		text := run.scalar
+		for _, i := range run.items {
+			text += " " + i.scalar
+		}
+		if x.commands([]byte(text), l.at, l.rank, l.dir, shell.Call{Env: l.env}, depth+1) {
+			at := l.at
+			*l = x.launch
+			l.at, l.configs = at, append(l.configs, f)
+			return true
+		}
+	}
 	for i, w := range words { // dora -P package run
 		if f, ok := x.tree.find(l.dir, w+"/train.py"); ok && i > 0 && i+1 < len(words) && words[i+1] == "run" {
 			l.script, l.args = f, words[i+2:]

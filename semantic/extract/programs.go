@@ -54,7 +54,26 @@ func trains(program string, words []string) bool {
 			return options > 1 && !strings.HasPrefix(program, "-") && !strings.Contains(program, "=")
 		}
 	}
-	return named && (options > 2 || len(words) > 0 && isConfig(words[0]))
+	return options > 3 && !launchers[program] && !wrappers[program] && !prints[program] && saysTraining(words) || named && (options > 2 || len(words) > 0 && isConfig(words[0]))
+}
+
+// saysTraining reports whether options say what is trained on, and for how long: --train-sets a b --after-epochs 20.
+func saysTraining(words []string) bool {
+	data, length := false, false
+	for _, w := range words {
+		name, ok := strings.CutPrefix(w, "--")
+		if strings.HasSuffix(w, ".py") || w == "-m" { // the program launches another one
+			return false
+		}
+		if !ok {
+			continue
+		}
+		name, _, _ = strings.Cut(name, "=")
+		name = normal(name)
+		data = data || namesData(name) && strings.HasPrefix(name, "train")
+		length = length || counts(name) != ""
+	}
+	return data && length
 }
 
 // trainsBy reports whether a program is told to train by a configuration of the folder: dp --pt train input.json.
@@ -89,6 +108,12 @@ func (x *extraction) moduleLaunch(l *launch, module string, args []string) bool 
 			l.script, l.args = f, args[i+1:]
 			return true
 		}
+		if m := classIn.FindStringSubmatch(a); m != nil { // harness model_def:CIFARTrial
+			if f, ok := x.tree.find(l.dir, strings.ReplaceAll(m[1], ".", "/")+".py"); ok {
+				l.script, l.args = f, args[i+1:]
+				return true
+			}
+		}
 	}
 	x.uses(module, l.at, true)
 	top, rest, _ := strings.Cut(module, ".")
@@ -100,6 +125,9 @@ func (x *extraction) moduleLaunch(l *launch, module string, args []string) bool 
 	}
 	return true
 }
+
+// classIn is a class with its module, as programs take them that run it.
+var classIn = regexp.MustCompile(`^([a-z_][\w.]*):[A-Za-z_]\w*$`)
 
 // entryPoint is a program that a package installs: its name, and the module of the function that it runs.
 var entryPoint = regexp.MustCompile(`^\s*["']?([\w.-]+)["']?\s*=\s*["']?([\w.]+):\w+`)
