@@ -249,6 +249,14 @@ func (x *extraction) datasetOf(c *call) *candidate {
 		return by(8, 0)
 	case name == "read_csv" || name == "read_parquet":
 		return by(2, 0)
+	case strings.HasSuffix(x.classes[name], "Dataset") && find(facts().datasets, name) == nil: // of one's own, made of a folder or a file
+		r := by(3, 0, "root", "path", "folder", "data_dir", "file")
+		if r != nil && (!x.isPath(c) || isGeneric(r.text)) {
+			return nil
+		}
+		return r
+	case strings.HasPrefix(name, "fetch_") && len(c.expr.Args) > 0: // of scikit-learn
+		return by(6, 0, "name")
 	case loadsData.MatchString(name):
 		return by(4, 0, "name", "path", "root", "data_dir", "dataset", "dataset_name")
 	}
@@ -263,6 +271,12 @@ func (x *extraction) datasetOf(c *call) *candidate {
 		from.weight = 9
 	}
 	return from
+}
+
+// isPath is whether the first argument of a call is a path.
+func (x *extraction) isPath(c *call) bool {
+	r := x.argumentOf(c, &candidate{}, 0, 0, "root", "path", "folder", "data_dir", "file")
+	return r != nil && strings.Contains(r.text, "/")
 }
 
 // judges is a class that measures a model on a dataset, as a program does that trains on another one, too.

@@ -66,12 +66,13 @@ type extraction struct {
 	options  map[string]option // that scripts declare, by every spelling without its hyphens
 	places   []string          // the positional arguments that scripts declare, in their order
 	hydra    *hydraMain
-	configs  []string       // that the command names
-	next     int            // the order of settings
-	composed []composedName // configurations
-	scripts  int            // how many were searched for commands
-	bases    int            // how many configurations were read for others that are based on them
-	inBase   bool           // what is read now is one of them
+	configs  []string          // that the command names
+	classes  map[string]string // of the folder, and the last part of the name of what the first is based on
+	next     int               // the order of settings
+	composed []composedName    // configurations
+	scripts  int               // how many were searched for commands
+	bases    int               // how many configurations were read for others that are based on them
+	inBase   bool              // what is read now is one of them
 }
 
 // These bound what files that name each other, or themselves, make of a folder.

@@ -148,7 +148,7 @@ func modelName(text string) string {
 		text = path.Base(text)
 	}
 	switch path.Ext(text) {
-	case ".pt", ".pth", ".yaml", ".yml", ".json", ".bin", ".ckpt", ".safetensors", ".py", ".cfg":
+	case ".pt", ".pth", ".npz", ".yaml", ".yml", ".json", ".bin", ".ckpt", ".safetensors", ".py", ".cfg":
 		text = path.Base(strings.TrimSuffix(text, path.Ext(text)))
 	}
 	if name, _, ok := strings.Cut(text, "?"); ok {

@@ -274,6 +274,10 @@ func (x *extraction) modelOf(c *call) *candidate {
 		return nil
 	}
 	upper := name[0] >= 'A' && name[0] <= 'Z'
+	if args := c.expr.Args; upper && len(args) > 0 && args[0].Kind == python.Name && x.classes[args[0].Text] == "Module" { // NeuralNetClassifier(Net): what trains a module of one's own
+		from.text, from.weight = args[0].Text, -2
+		return from
+	}
 	f := find(facts().models, name)
 	if of, ok := strings.CutSuffix(name, "Config"); ok { // PPOConfig().environment("CartPole-v1")
 		if agent := find(facts().models, of); agent != nil && agent.task == "RL" {

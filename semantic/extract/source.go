@@ -215,6 +215,9 @@ func (x *extraction) statement(s *python.Statement, file string, r rank) {
 			}
 		}
 	case python.Class:
+		if len(s.Args) > 0 && s.Args[0].Kind == python.Name {
+			x.classes[s.Target] = s.Args[0].Text[strings.LastIndexByte(s.Args[0].Text, '.')+1:]
+		}
 		x.uses(s.Target, where(file, s.Line), false)
 	}
 }
