@@ -62,6 +62,7 @@ type extraction struct {
 	launch   launch
 	programs map[string]string // that the folder installs, and their modules; nil: not read yet
 	datasets map[string]bool   // options whose help says that they name a dataset
+	lengths  map[string]string // options whose help says that they are a number of epochs or steps, and the unit
 	runs     map[string]bool   // options whose help says that they name a run, or where it is saved
 	options  map[string]option // that scripts declare, by every spelling without its hyphens
 	places   []string          // the positional arguments that scripts declare, in their order

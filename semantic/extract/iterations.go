@@ -95,6 +95,14 @@ func (x *extraction) counted() []names {
 			of[unit].Keys = append(of[unit].Keys, last)
 		}
 	}
+	for _, last := range slices.Sorted(maps.Keys(x.lengths)) {
+		if unit := metadata.Epoch; !listed[last] {
+			if x.lengths[last] != "epoch" {
+				unit = metadata.Step
+			}
+			of[unit].Keys = append(of[unit].Keys, last)
+		}
+	}
 	return []names{*of[metadata.Token], *of[metadata.Step], *of[metadata.Epoch]}
 }
 

@@ -17,6 +17,14 @@ type loop struct {
 
 // loops notes the bounds of the loops of a file that train. Of loops in loops, the outermost that has a bound is for how long.
 func (x *extraction) loops(all []python.Statement, file string, r rank) {
+	functions := map[string]string{} // that train, and the unit of one call
+	for i := range all {
+		if s := &all[i]; s.Kind == python.Def && s.Indent == 0 {
+			if unit := updatesIn(all, i, nil); unit != "" {
+				functions[s.Target] = unit
+			}
+		}
+	}
 	for i := range all {
 		s := &all[i]
 		if s.Kind != python.For && s.Kind != python.While {
@@ -28,7 +36,7 @@ func (x *extraction) loops(all []python.Statement, file string, r rank) {
 		}
 		l := loopOf(s)
 		if l.unit == "" && l.bound != nil && !otherLoop.MatchString(strings.ToLower(s.Target)) {
-			l.unit = trainsIn(all, i)
+			l.unit = trainsIn(all, i, functions)
 		}
 		if l.unit == "loop.epochs" && overBatches(all, i) { // the epochs of an update, as in PPO
 			continue
@@ -53,6 +61,10 @@ func loopOf(s *python.Statement) loop {
 	}
 	for _, c := range s.Calls {
 		name := c.Callee()
+		if s.Kind == python.For && (name == "islice" || name == "itertools.islice") && len(c.Args) > 1 { // so many batches of data without an end
+			l.bound = &c.Args[min(2, len(c.Args)-1)]
+			break
+		}
 		if s.Kind != python.For || (name != "range" && name != "trange" && !strings.HasSuffix(name, ".trange")) || len(c.Args) == 0 {
 			continue
 		}
@@ -79,10 +91,15 @@ func loopOf(s *python.Statement) loop {
 
 // trainsIn says by the body of the loop all[i] what it counts, if its variable does not: an inner loop over data that updates the model makes an epoch of it
 // (the key loop.passes), an update without one a step (loop.turns). It is empty if the loop is in another, trains nothing, or has a loop in it whose variable says what it counts.
-func trainsIn(all []python.Statement, i int) string {
+func trainsIn(all []python.Statement, i int, functions map[string]string) string {
 	if outer(all, i) != nil {
 		return ""
 	}
+	return updatesIn(all, i, functions)
+}
+
+// updatesIn is the unit of one run through the body of all[i], a loop or a function. It knows the units of functions that the body calls.
+func updatesIn(all []python.Statement, i int, functions map[string]string) string {
 	unit, inner := "", -1 // inner is how far a loop over data in the body is indented
 	for j := i + 1; j < min(len(all), i+maxBody) && all[j].Indent > all[i].Indent; j++ {
 		s := &all[j]
@@ -98,6 +115,11 @@ func trainsIn(all []python.Statement, i int) string {
 			}
 		}
 		for k := range s.Calls {
+			if of := functions[s.Calls[k].Callee()]; of != "" && unit == "" {
+				if unit = of; inner >= 0 {
+					unit = "loop.passes"
+				}
+			}
 			if !updates.MatchString(s.Calls[k].Callee()) || unit != "" {
 				continue
 			}

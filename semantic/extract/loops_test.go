@@ -18,6 +18,10 @@ func TestLoops(t *testing.T) {
 		"of folds":             {"for fold in range(cfg['n']):\n    for x in loader:\n        loss.backward()\n", "", ""},
 		"inside of another":    {"for x in loader:\n    for k in range(cfg['n']):\n        loss.backward()\n", "", ""},
 		"epochs of an update":  {"for data in collector:\n    for epoch in range(cfg['n']):\n        loss.backward()\n", "", ""},
+		"by a function":        {"def go(net):\n    for x in loader:\n        loss.backward()\n\nfor p in range(cfg['n']):\n    go(net)\n", "30", "epoch"},
+		"so many batches":      {"from itertools import cycle, islice\nfor k, x in enumerate(islice(cycle(loader), cfg['n'])):\n    loss.backward()\n", "30", "step"},
+		"of an option by help": {"import argparse\np = argparse.ArgumentParser()\np.add_argument('-n', default=30, help='number of epochs, each over the whole graph')\n", "30", "epoch"},
+		"an option of another": {"import argparse\np = argparse.ArgumentParser()\np.add_argument('-n', default=30, help='number of steps between two lines of the log')\n", "", ""},
 		"after one over data":  {"for p in range(cfg['n']):\n    for x in loader:\n        show(x)\n    loss.backward()\n", "30", "step"},
 	} {
 		f := fixture{files: []txtar.File{{Name: "train.py", Data: []byte("import torch\ncfg = {'n': 30}\n" + c.code)}}}

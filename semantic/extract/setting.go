@@ -398,7 +398,7 @@ func (e *evaluation) call(p *python.Expr) value {
 	switch name {
 	case "int", "float", "str", "Path", "abspath", "expanduser", "eval", "PosixPath", "realpath", "ConfigDict", "placeholder", "FieldReference", "lower":
 		return arg(0)
-	case "field", "Field", "Option", "Argument":
+	case "field", "Field", "Option", "Argument", "ib", "attrib":
 		if d := p.Get("default"); d != nil {
 			return e.value(d)
 		}

@@ -397,6 +397,11 @@ func (x *extraction) argument(c *python.Expr, file string, r rank, kind string, 
 			x.places = append(x.places, key)
 		}
 	}
+	if h := c.Get("help"); h != nil && counts(normal(key)) == "" {
+		if m := saysLength.FindStringSubmatch(strings.ToLower(h.Text)); m != nil {
+			x.lengths[normal(key)] = m[1]
+		}
+	}
 	if h := c.Get("help"); h != nil && saysDataset.MatchString(strings.ToLower(h.Text)) {
 		x.datasets[normal(key)] = true
 	} else if h != nil && saysRun.MatchString(strings.ToLower(h.Text)) {
@@ -409,6 +414,9 @@ func (x *extraction) argument(c *python.Expr, file string, r rank, kind string, 
 
 // saysDataset is in the help of an option that names what a model is trained on.
 var saysDataset = regexp.MustCompile(`\b(which|name of( the)?|train(ing)?|choose( a| the)?|select( a| the)?) (data ?set|corpus)\b|\b(input|train(ing)?) data\b|\bdata ?set(s)?( name)? (to (use|train)|for training|used for)`)
+
+// saysLength is the help of an option that says for how long a job trains.
+var saysLength = regexp.MustCompile(`^(?:the |total |max(?:imum|imal)? )*(?:number|nr\.?|no\.?|amount) of (?:total |full |training |train |optimizer |gradient |update )*(epoch|step|iteration|update)s?\b(?: (?:to|for) (?:train|run|do)| to train|,|\.|$|;)`)
 
 // saysRun is in the help of an option that names a run, or the folder into which it is written.
 var saysRun = regexp.MustCompile(`\b(folder|directory|dir|file|name)\b.*\b(to save|to store|saved|stored|to write)\b|\bname (of|for) (the |this )?(run|experiment)\b|\b(run|experiment) name\b`)

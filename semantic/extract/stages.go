@@ -23,8 +23,9 @@ func (x *extraction) staged(f string) bool {
 	}
 	var best *launch
 	score := 1
+	env := variables(n)
 	for _, c := range stages(n, 0) {
-		if x.commands([]byte(c.scalar), f, commanded, ".", shell.Call{}, 0) && (x.launch.script != "" || x.launch.tool != "") && x.launch.score() > score {
+		if x.commands([]byte(c.scalar), f, commanded, ".", shell.Call{Env: env}, 0) && (x.launch.script != "" || x.launch.tool != "") && x.launch.score() > score {
 			l := x.launch
 			l.at = c.at
 			best, score = &l, l.score()
@@ -39,6 +40,21 @@ func (x *extraction) staged(f string) bool {
 	}
 	x.launch = *best
 	return true
+}
+
+// variables returns the variables of the environment that a file sets for all that it runs, NAME=value.
+func variables(n *node) []string {
+	var all []string
+	for _, section := range []string{"envs", "env", "environment", "environment_variables"} {
+		if v := n.fields[section]; v != nil {
+			for _, k := range v.keys {
+				if s := v.fields[k]; s.fields == nil && !s.list {
+					all = append(all, k+"="+s.scalar)
+				}
+			}
+		}
+	}
+	return all
 }
 
 // stages returns the commands that a section and those in it have, with the defaults of their parameters filled in.
