@@ -1,5 +1,7 @@
 package v1alpha1
 
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 // SchedulerName is the spec.schedulerName of the pods that Muster schedules.
 const SchedulerName = "muster"
 
@@ -298,6 +300,20 @@ const (
 // for none, separated by |. It is for nodes whose GPUs a device plugin offers.
 const GPUPositionsAnnotation = "muster.sh/gpu-positions"
 
+// GPUErrorsAnnotation of a node has the last errors that the driver wrote to the node's kernel log, such as Xids, as JSON: at, pci and text of each. The
+// agent of the node writes it, and the scheduler reads it when a pod on the node fails.
+const GPUErrorsAnnotation = "muster.sh/gpu-errors"
+
+// GPUError is an element of the annotation.
+// +kubebuilder:object:generate=false
+type GPUError struct {
+	At metav1.MicroTime `json:"at"`
+	// PCI is the address of the GPU, or of an NVSwitch.
+	PCI string `json:"pci"`
+	// Text is the line of the kernel log.
+	Text string `json:"text"`
+}
+
 // Prefix is what the labels and annotations begin with that mean something to Muster.
 const Prefix = "muster.sh/"
 
@@ -309,7 +325,7 @@ var Keys = []string{
 	LastCheckpointAnnotation, CheckpointWithinAnnotation, WalltimeAnnotation, RequiredTopologyAnnotation, PreferredTopologyAnnotation, ClosenessAnnotation,
 	GPUCombinationsAnnotation, GPUModelsAnnotation, GPUFractionAnnotation, GPUCountAnnotation, GPUMemoryAnnotation, MinMemberAnnotation, OnFailureAnnotation, StaleGraceAnnotation,
 	TaskAnnotation, StageAnnotation, SegmentSizeAnnotation, SegmentTopologyAnnotation, GPUsAnnotation, NICsAnnotation, ShareAnnotation, BackfilledAnnotation, SuspendedLabel,
-	DrainAnnotation, EvictionsAnnotation, CordonedAnnotation, StrikesAnnotation, TestAnnotation, DiagnosticLabel, TestsAnnotation, RecoveryAnnotation, ReleaseAnnotation, MoveAnnotation, MovingAnnotation, StandbyUntilAnnotation, StandbyKeepsAnnotation, StandbyAnnotation, PausableAnnotation, AgentAnnotation, AgentOfLabel, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUSharingLabel, GPUPositionsAnnotation, ShardsLabel,
+	DrainAnnotation, EvictionsAnnotation, CordonedAnnotation, StrikesAnnotation, TestAnnotation, DiagnosticLabel, TestsAnnotation, RecoveryAnnotation, ReleaseAnnotation, MoveAnnotation, MovingAnnotation, StandbyUntilAnnotation, StandbyKeepsAnnotation, StandbyAnnotation, PausableAnnotation, AgentAnnotation, AgentOfLabel, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUSharingLabel, GPUPositionsAnnotation, GPUErrorsAnnotation, ShardsLabel,
 	DependencyAnnotation, SlurmJobIDLabel, SlurmJobNameAnnotation, SlurmArrayLabel, SlurmArrayLimitAnnotation, CommentAnnotation,
 }
 

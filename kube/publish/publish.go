@@ -46,6 +46,7 @@ type Publisher struct {
 
 	condition v1.NodeCondition  // as it was written last
 	positions string            // the same
+	errors    string            // the same
 	devices   map[string]device // the GPUs that DRA drivers publish of the node, by UUID, as they were when GPUs were last found at fault
 	compared  time.Time         // when the taints in the cluster were last compared with what is wrong
 	tainted   string            // the faults then
@@ -55,16 +56,16 @@ type Publisher struct {
 // NewErrors counts what could not be written.
 func NewErrors() *prometheus.CounterVec {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "muster_agent_publish_errors_total", Help: "Writes to the Kubernetes API that failed, by what they are of: the condition of the node, the positions of its GPUs, or taints of devices.",
+		Name: "muster_agent_publish_errors_total", Help: "Writes to the Kubernetes API that failed, by what they are of: the condition of the node, the positions of its GPUs, the errors of its driver, or taints of devices.",
 	}, []string{"what"})
-	for _, what := range []string{condition, positions, taints} {
+	for _, what := range []string{condition, positions, driverErrors, taints} {
 		v.WithLabelValues(what)
 	}
 	return v
 }
 
 // What is written, in the metric.
-const condition, positions, taints = "condition", "positions", "taints"
+const condition, positions, driverErrors, taints = "condition", "positions", "errors", "taints"
 
 // Publish writes what has changed since it was called last. What cannot be written is tried again the next time.
 func (p *Publisher) Publish(ctx context.Context, h *agentpb.Hardware) {
@@ -79,6 +80,7 @@ func (p *Publisher) Publish(ctx context.Context, h *agentpb.Hardware) {
 	}
 	p.say(condition, "the condition of the node", p.writeCondition(ctx, h))
 	p.say(positions, "where the GPUs are", p.writePositions(ctx, h))
+	p.say(driverErrors, "the errors of the driver", p.writeErrors(ctx, h))
 	if due {
 		if err == nil {
 			err = p.writeTaints(ctx, h)

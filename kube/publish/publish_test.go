@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -303,5 +304,49 @@ func TestRefused(t *testing.T) {
 func TestLongName(t *testing.T) {
 	if a, b := nodeLabel(strings.Repeat("a", 200)), nodeLabel(strings.Repeat("a", 201)); a == b || len(a) > 63 || nodeLabel("n") != "n" {
 		t.Errorf("found %q, %q", a, b)
+	}
+}
+
+// What the driver wrote to the kernel log is an annotation: the last errors, of which one that repeats is one. It leaves the rest of what is written there.
+func TestErrors(t *testing.T) {
+	w := newWorld(t)
+	h := found("")
+	h.Gpus[0].Nic = ptr.To[int32](2)
+	w.p.Publish(t.Context(), h)
+	if _, ok := w.node().Annotations[v1alpha1.GPUErrorsAnnotation]; ok {
+		t.Error("errors without any")
+	}
+	of := func(code int32, second int64) *agentpb.Xid {
+		return &agentpb.Xid{At: timestamppb.New(time.Unix(second, 0)), Pci: "0000:00:00.0", Code: code, Text: fmt.Sprint("NVRM: Xid ", code, strings.Repeat("x", 400))}
+	}
+	read := func() (all []v1alpha1.GPUError) {
+		if err := json.Unmarshal([]byte(w.node().Annotations[v1alpha1.GPUErrorsAnnotation]), &all); err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	h.Xids = []*agentpb.Xid{of(31, 100), of(31, 130), of(48, 140), of(31, 200)}
+	w.p.Publish(t.Context(), h)
+	var got []int64
+	for _, e := range read() {
+		got = append(got, e.At.Unix())
+	}
+	if !slices.Equal(got, []int64{100, 140, 200}) || len(read()[0].Text) != maxErrorText || read()[0].PCI != "0000:00:00.0" {
+		t.Errorf("found %d: %+v", got, read())
+	}
+	if w.node().Annotations[v1alpha1.GPUPositionsAnnotation] == "" {
+		t.Error("where the GPUs are is gone")
+	}
+	w.writes()
+	w.p.Publish(t.Context(), h)
+	if again := w.writes(); again != nil {
+		t.Errorf("nothing changed, but %v", again)
+	}
+	for i := range int64(100) {
+		h.Xids = append(h.Xids, of(13, 1000+100*i))
+	}
+	w.p.Publish(t.Context(), h)
+	if all := read(); len(all) != maxErrors || all[maxErrors-1].At.Unix() != 1000+100*99 {
+		t.Errorf("found %d errors, the last %v", len(all), all[len(all)-1].At)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/semantic/strikes"
 )
 
 // This file keeps what the API says about failures, for the engine that begins: what counts of the failures of a job is an annotation of its last pod
@@ -168,8 +169,15 @@ func (h *Handler) ObserveNode(n *v1.Node) {
 	if err != nil {
 		h.config.Log.Warn("cannot read what a node says about failures", "node", n.Name, "error", err)
 	}
+	driver, err := driverErrors(n)
+	if err != nil {
+		h.config.Log.Warn("cannot read what a node says about the errors of its driver", "node", n.Name, "error", err)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.driver[n.Name] = driver; driver == nil {
+		delete(h.driver, n.Name)
+	}
 	if ok {
 		h.suspects[n.Name] = is
 	} else {
@@ -186,6 +194,7 @@ func (h *Handler) Gone(o metav1.Object) {
 	defer h.mu.Unlock()
 	if o.GetNamespace() == "" {
 		delete(h.suspects, o.GetName())
+		delete(h.driver, o.GetName())
 		return
 	}
 	delete(h.records, o.GetUID())
@@ -210,6 +219,7 @@ func (h *Handler) Only(pods bool, list []metav1.Object) {
 		maps.DeleteFunc(h.failed, func(_ string, f *failedPod) bool { return !there[f.uid] })
 	} else {
 		maps.DeleteFunc(h.suspects, func(name string, _ core.SuspectNode) bool { return !names[name] })
+		maps.DeleteFunc(h.driver, func(name string, _ []strikes.Incident) bool { return !names[name] })
 	}
 }
 

@@ -4,6 +4,7 @@
 //
 //	recovery.go   pods that failed are read about, and the engine is told
 //	carry.go      what the engine decided is written to the API
+//	errors.go     what drivers reported of nodes, for what is read
 //	diagnostic.go Jobs that test nodes
 //	memory.go     what is written there, for the engine that begins
 //	release.go    what a user writes to release a job, and what that is for the engine
@@ -94,9 +95,10 @@ type Handler struct {
 	own    *core.FailuresFound
 	shown  map[string]core.SuspectNode
 	wishes map[string]*nodeWish
-	tests  map[string]bool    // nodes that are to pass a test
-	stale  bool               // the engine may know of other failures than own
-	stop   context.CancelFunc // ends the reading of a log; nil for none
+	driver map[string][]strikes.Incident // what the drivers of nodes reported, by the node's name
+	tests  map[string]bool               // nodes that are to pass a test
+	stale  bool                          // the engine may know of other failures than own
+	stop   context.CancelFunc            // ends the reading of a log; nil for none
 
 	pods  chan failedAt
 	todo  chan task
@@ -133,7 +135,7 @@ func New(c Config) *Handler {
 	}
 	h := &Handler{
 		config: c, seen: map[types.UID]bool{}, unread: map[types.UID]failedAt{}, failed: map[string]*failedPod{}, held: map[string]*hold{},
-		records: map[types.UID]podRecord{}, suspects: map[string]core.SuspectNode{}, shown: map[string]core.SuspectNode{}, wishes: map[string]*nodeWish{}, tests: map[string]bool{},
+		records: map[types.UID]podRecord{}, suspects: map[string]core.SuspectNode{}, shown: map[string]core.SuspectNode{}, wishes: map[string]*nodeWish{}, driver: map[string][]strikes.Incident{}, tests: map[string]bool{},
 		pods: make(chan failedAt, mostWait), todo: make(chan task, mostWait),
 	}
 	if h.config.Logs == nil {
@@ -312,6 +314,7 @@ func (h *Handler) read(ctx context.Context, f failedAt) {
 		return
 	}
 	job, at := jobOf(p), wall(f.at)
+	h.addDriverErrors(p, job, f.at)
 	v, because := h.nodes.Reconsider(v, p.Spec.NodeName, job, at)
 	if i, ok := strikes.Of(&v, p.Spec.NodeName, job, at); ok {
 		h.nodes.Add(i)

@@ -123,8 +123,16 @@ func (w *world) pod(name, uid string) *v1.Pod {
 // fails lets a pod fail on a node, with a log, and everything happen that follows: its log is read, the engine is told and decides, and that is carried out.
 func (w *world) fails(name, node, log string) *v1.Pod {
 	w.t.Helper()
-	p := w.pod(name, "uid-train")
+	return w.failsOf("train", name, node, log)
+}
+
+// failsOf does the same for a pod of another Job.
+func (w *world) failsOf(owner, name, node, log string) *v1.Pod {
+	w.t.Helper()
+	p := w.pod(name, "uid-"+owner)
+	p.OwnerReferences[0].Name = owner
 	p.Spec.NodeName, p.Status.Phase = node, v1.PodFailed
+	p.Status.StartTime = &metav1.Time{Time: wall(w.now).Add(-time.Minute)}
 	p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "main", State: v1.ContainerState{
 		Terminated: &v1.ContainerStateTerminated{ExitCode: 1, FinishedAt: metav1.NewTime(wall(w.now).Truncate(time.Second))},
 	}}}

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,6 +27,8 @@ type Incident struct {
 	At   time.Time `json:"at"`
 	Node string    `json:"node"`
 	Job  string    `json:"job,omitempty"`
+	// Device is the PCI address of the GPU, if the driver named it.
+	Device string `json:"device,omitempty"`
 	// Category, Component, Signature and Confidence are those of the verdict.
 	Category   diagnose.Category `json:"category"`
 	Component  string            `json:"component"`
@@ -40,18 +43,37 @@ func Of(v *diagnose.Verdict, node, job string, at time.Time) (Incident, bool) {
 	return i, v.Category != diagnose.None && v.Signature != "" && node != "" && !v.Waited()
 }
 
+// OfDriver returns what a message of the driver in the kernel log, such as an Xid, says happened to a device of a node; false as with [Of].
+func OfDriver(message, node, device string, at time.Time) (Incident, bool) {
+	v, err := diagnose.Log(strings.NewReader(message))
+	if err != nil {
+		return Incident{}, false
+	}
+	i, ok := Of(&v, node, "", at)
+	i.Device = device
+	return i, ok
+}
+
 // Window is for how long an incident is kept.
 const Window = 24 * time.Hour
+
+// Fatal is how long after an error of the driver's a program that caused it ends at most, for the failure to be of that error.
+const Fatal = 5 * time.Minute
 
 // History is the incidents of nodes. The zero value is empty.
 type History struct {
 	byNode map[string][]Incident // in the order of time
 }
 
-// Add adds an incident. Those of its node that are older than it by more than the window are forgotten.
+// Add adds an incident. What the driver said of a device at a time counts once. Those of its node that are older than it by more than the window are forgotten.
 func (h *History) Add(i Incident) {
 	if h.byNode == nil {
 		h.byNode = map[string][]Incident{}
+	}
+	if i.Device != "" && slices.ContainsFunc(h.byNode[i.Node], func(o Incident) bool {
+		return o.At.Equal(i.At) && o.Device == i.Device && o.Signature == i.Signature
+	}) {
+		return
 	}
 	all := append(h.byNode[i.Node], i)
 	slices.SortStableFunc(all, func(a, b Incident) int { return a.At.Compare(b.At) })
@@ -78,6 +100,8 @@ type rule struct {
 	After struct {
 		Components []string `yaml:"components"`
 		Same       bool     `yaml:"same"`
+		// Both are signatures of which the node has one of the job and the same of another job, of the same device.
+		Both []string `yaml:"both"`
 	} `yaml:"after"`
 	Within  string `yaml:"within"`
 	Becomes struct {
@@ -113,7 +137,7 @@ func read(text []byte) ([]rule, error) {
 		if r.within, err = time.ParseDuration(r.Within); err != nil || r.within <= 0 || r.within > Window {
 			return nil, fmt.Errorf("rule %d: within: expected a duration up to %s; found %q", i+1, Window, r.Within)
 		}
-		for _, s := range r.Signatures {
+		for _, s := range slices.Concat(r.Signatures, r.After.Both) {
 			if !diagnose.HasSignature(s) {
 				return nil, fmt.Errorf("rule %d: no signature is called %q", i+1, s)
 			}
@@ -132,9 +156,13 @@ func (h *History) Reconsider(v diagnose.Verdict, node, job string, at time.Time)
 		if !slices.Contains(r.Signatures, v.Signature) || v.Category == diagnose.Infrastructure && v.Confidence >= r.Becomes.Confidence || r.Early && !v.Early {
 			continue
 		}
-		for _, i := range slices.Backward(h.Before(node, at, r.within)) {
+		before := h.Before(node, at, r.within)
+		for _, i := range slices.Backward(before) {
 			same := r.After.Same && i.Signature == v.Signature && i.Job != job
-			if !same && !(i.Category == diagnose.Infrastructure && slices.Contains(r.After.Components, i.Component)) {
+			both := i.Job != job && slices.Contains(r.After.Both, i.Signature) && slices.ContainsFunc(before, func(own Incident) bool {
+				return own.Job == job && own.Signature == i.Signature && own.Device == i.Device && at.Sub(own.At) <= Fatal
+			})
+			if !same && !both && !(i.Category == diagnose.Infrastructure && slices.Contains(r.After.Components, i.Component)) {
 				continue
 			}
 			component := r.Becomes.Component

@@ -127,3 +127,41 @@ func TestRulesAreChecked(t *testing.T) {
 		t.Error("no rules")
 	}
 }
+
+// An error that programs cause is the GPU's where the driver reports the same of it with two jobs.
+func TestDriver(t *testing.T) {
+	const access = "step 10/100 loss 2.0\ntorch.AcceleratorError: CUDA error: an illegal memory access was encountered\n"
+	of := func(line, device, job string, ago time.Duration) Incident {
+		i, ok := OfDriver(line, "n1", device, noon.Add(-ago))
+		if !ok {
+			t.Fatalf("%q is no incident", line)
+		}
+		i.Job = job
+		return i
+	}
+	other, own := of(fault31, "5e", "other", time.Hour), of(fault31, "5e", "train", time.Minute)
+	for name, c := range map[string]struct {
+		log    string
+		before []Incident
+		want   diagnose.Category
+	}{
+		"another job met it on the same GPU":          {access, []Incident{other, own}, diagnose.Infrastructure},
+		"another job met it on another GPU":           {access, []Incident{of(fault31, "6e", "other", time.Hour), own}, diagnose.Framework},
+		"this job alone":                              {access, []Incident{of(fault31, "5e", "train", time.Hour), own}, diagnose.Framework},
+		"the driver says nothing of this failure":     {access, []Incident{other}, diagnose.Framework},
+		"what it says of this job is long ago":        {access, []Incident{other, of(fault31, "5e", "train", 10*time.Minute)}, diagnose.Framework},
+		"out of memory first, after an ECC error":     {early, []Incident{of(ecc, "5e", "", time.Hour)}, diagnose.Infrastructure},
+		"what was reported of a time is counted once": {access, []Incident{own, of(fault31, "5e", "other", time.Minute)}, diagnose.Framework},
+	} {
+		var h History
+		for _, i := range c.before {
+			h.Add(i)
+		}
+		if got, _ := h.Reconsider(verdict(t, c.log), "n1", "train", noon); got.Category != c.want {
+			t.Errorf("%s: %s (%s), expected %s", name, got.Category, got.Reason, c.want)
+		}
+	}
+	if i, ok := OfDriver("NVRM: loading NVIDIA UNIX Open Kernel Module", "n1", "", noon); ok {
+		t.Errorf("no error, but %+v", i)
+	}
+}
