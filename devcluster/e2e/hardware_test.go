@@ -291,6 +291,13 @@ func TestAgentProcess(t *testing.T) {
 	says("True NoFault")
 	a.hears(1, "NVRM: Xid (PCI:0000:11:00): 79, pid=7, GPU has fallen off the bus.")
 	says("False XidError")
+	c.until("the node has the error", func() error {
+		n, err := admin.CoreV1().Nodes().Get(ctx(), "n", metav1.GetOptions{})
+		if err == nil && !strings.Contains(n.Annotations[v1alpha1.GPUErrorsAnnotation], "11:00): 79,") {
+			err = fmt.Errorf("it says %v", n.Annotations)
+		}
+		return err
+	})
 	c.must(first.Process.Kill())
 	_ = first.Wait()
 
@@ -345,6 +352,7 @@ func TestAgentIsHeldToItsNode(t *testing.T) {
 		return patch("mine", health)
 	})
 	c.must(patch("mine", `{"metadata": {"annotations": {"muster.sh/gpu-positions": "0/0/-"}}}`))
+	c.must(patch("mine", `{"metadata": {"annotations": {"muster.sh/gpu-errors": "[]"}}}`))
 	c.must(rule("held-1", "mine", "gpu-1", v1alpha1.FaultTaint))
 	for what, err := range map[string]error{
 		"another condition":         patch("mine", `{"status": {"conditions": [{"type": "Ready", "status": "False"}]}}`),

@@ -85,8 +85,12 @@ func TestDriverErrors(t *testing.T) {
 	})
 	t.Run("no program is known to have caused it", func(t *testing.T) {
 		w := newWorld(t, core.Recover)
-		w.reports("n1", fault31, 2*time.Minute, 10*time.Second) // the first one before the pod started
+		w.reports("n1", fault31, 2*time.Minute) // before the pod started
 		w.fails("train-1", "n1", access)
+		w.classes()
+		w.now += core.Time(time.Hour)
+		w.reports("n1", fault31, time.Hour+2*time.Minute, 10*time.Second)
+		w.failsOf("other", "other-1", "n1", access)
 		if got := w.classes(); len(got) != 1 || got[0] == "infrastructure/gpu" {
 			t.Errorf("found %v", got)
 		}
