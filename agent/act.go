@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-sched/muster/agent/agentpb"
 	"github.com/muster-sched/muster/checkpoint"
+	"github.com/muster-sched/muster/checkpoint/offload"
 	"github.com/muster-sched/muster/gpu"
 )
 
@@ -53,6 +54,9 @@ func (a *Agent) end(op *operation, err error) {
 // in any phase, and some may have ended since.
 func (a *Agent) act(ctx context.Context, r *agentpb.Record) error {
 	o, dir := r.Operation, a.dir(r.Operation.Pod)
+	if r.Request.Image != "" {
+		return a.bringBack(ctx, r)
+	}
 	var pids, ours []int // ours: those that were not paused before
 	var gone []int
 	err := a.with(dir, func(b checkpoint.Local) error {
@@ -142,6 +146,47 @@ func (a *Agent) restore(ctx context.Context, dir string, pids []int, left time.D
 		a.o.Log.Warn("images that no process needs any longer cannot be deleted", "images", images, "error", err)
 	}
 	return nil
+}
+
+// bringBack brings whole processes back from an image. It is ended even after its deadline, as another restore.
+func (a *Agent) bringBack(ctx context.Context, r *agentpb.Record) error {
+	left := time.Until(r.Operation.Deadline.AsTime())
+	if r.Operation.Attempts > 1 {
+		left = max(left, wayBack)
+	}
+	limited, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	s := &offload.Steps{Making: ints(r.Operation.Pids), Back: ints(r.Paused), Keep: func(s *offload.Steps) error {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		r.Operation.Pids, r.Paused = int32s(s.Making), int32s(s.Back)
+		return a.records.put(r)
+	}}
+	for {
+		err := a.o.Images.Return(limited, a.o.GPUDir, r.Request.Image, s, left)
+		if !errors.Is(err, offload.ErrUnfinished) || ctx.Err() != nil {
+			return err
+		}
+		a.o.Log.Error("processes that were brought back wait", "operation", r.Operation.Id, "error", err)
+		select { // before that is known, their image is not to be used elsewhere
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func ints(pids []int32) (all []int) {
+	for _, pid := range pids {
+		all = append(all, int(pid))
+	}
+	return all
+}
+
+func int32s(pids []int) (all []int32) {
+	for _, pid := range pids {
+		all = append(all, int32(pid))
+	}
+	return all
 }
 
 // takeBack lets all processes go on that ran before an operation that failed, with their memory.

@@ -207,6 +207,8 @@ func valid(r *agentpb.RunRequest) error {
 		return status.Errorf(codes.InvalidArgument, "action: expected pause, resume, checkpoint or restore; found %v", r.Action)
 	case r.Action == agentpb.Action_ACTION_CHECKPOINT && image.CheckName(r.Id) != nil:
 		return status.Errorf(codes.InvalidArgument, "id: it is the name of the image: %v", image.CheckName(r.Id))
+	case r.Image != "" && (r.Action != agentpb.Action_ACTION_RESTORE || r.Pod != "" || len(r.Pids) > 0):
+		return status.Error(codes.InvalidArgument, "image: expected a restore without a pod and processes: the image has them")
 	case r.Pod != "" && !validPod.MatchString(r.Pod):
 		return status.Errorf(codes.InvalidArgument, "pod: expected the UID of a pod; found %q", r.Pod)
 	case !r.Deadline.IsValid():
@@ -282,6 +284,9 @@ func (a *Agent) begin(r *agentpb.RunRequest) (*operation, error) {
 // resolve gives the processes of a request, and those of them that are paused. No
 // other operation is at work on them.
 func (a *Agent) resolve(r *agentpb.RunRequest) (pids, paused []int32, err error) {
+	if r.Image != "" {
+		return nil, nil, a.atImage(r.Image)
+	}
 	processes := a.o.Open(a.dir(r.Pod))
 	defer processes.Close()
 	pids = slices.Clone(r.Pids)
@@ -317,6 +322,16 @@ func (a *Agent) resolve(r *agentpb.RunRequest) (pids, paused []int32, err error)
 		}
 	}
 	return pids, paused, nil
+}
+
+// atImage says which operation is at work on an image.
+func (a *Agent) atImage(image string) error {
+	for _, id := range a.ids() {
+		if r := a.operations[id].record; r.Operation.State == agentpb.State_STATE_ACTING && r.Request.Image == image {
+			return status.Errorf(codes.Aborted, "operation %q brings the processes of image %s back: wait for it", id, image)
+		}
+	}
+	return nil
 }
 
 // atWork says which operation is at work on processes of a pod.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/muster-sched/muster/agent/agentpb"
 	"github.com/muster-sched/muster/checkpoint"
+	"github.com/muster-sched/muster/checkpoint/offload"
 	"github.com/muster-sched/muster/gpu"
 )
 
@@ -165,6 +166,10 @@ func (m *machine) Restore(_ context.Context, _ string, pids []int) (used []strin
 		}
 	}
 	return used, nil
+}
+
+func (m *machine) Return(_ context.Context, _, image string, _ *offload.Steps, _ time.Duration) error {
+	return fmt.Errorf("image %s has no whole process", image)
 }
 
 func (m *machine) Drop(_ context.Context, _ string, names []string) error {

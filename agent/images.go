@@ -2,10 +2,13 @@ package agent
 
 import (
 	"context"
+	"time"
 
 	"github.com/muster-sched/muster/checkpoint"
+	"github.com/muster-sched/muster/checkpoint/criu"
 	"github.com/muster-sched/muster/checkpoint/image"
 	"github.com/muster-sched/muster/checkpoint/offload"
+	"github.com/muster-sched/muster/gpu"
 )
 
 // Images keeps the memory of paused processes of a folder elsewhere. What an agent that died
@@ -19,6 +22,8 @@ type Images interface {
 	// Restore writes the memory of paused processes back that is not on the host, and returns the
 	// images that had it. Processes that an agent that died brought back already are passed over.
 	Restore(ctx context.Context, dir string, pids []int) (images []string, err error)
+	// Return brings the processes of an image back, which had the folder, and lets them go on, as offload.Whole.Return does.
+	Return(ctx context.Context, dir, image string, s *offload.Steps, timeout time.Duration) error
 	// Drop deletes images, but those that a paused process needs.
 	Drop(ctx context.Context, dir string, images []string) error
 }
@@ -28,6 +33,8 @@ type Store struct {
 	// Open opens it, and makes it if it is not there.
 	Open    func(ctx context.Context) (*image.Images, error)
 	Metrics *Metrics // counts its bytes
+	// Calls makes the driver's calls for processes of a folder that are brought back.
+	Calls func(dir string) *gpu.Calls
 }
 
 func (s Store) with(ctx context.Context, dir string, do func(*checkpoint.Shim, *image.Images) error) error {
@@ -73,6 +80,22 @@ func (s Store) Restore(ctx context.Context, dir string, pids []int) (used []stri
 		return err
 	})
 	return used, err
+}
+
+// Return is that of [Images].
+func (s Store) Return(ctx context.Context, dir, id string, steps *offload.Steps, timeout time.Duration) error {
+	images, err := s.Open(ctx)
+	if err != nil {
+		return err
+	}
+	w := &offload.Whole{Dir: dir, Lease: lease, Calls: s.Calls(dir), CRIU: criu.Program{Tag: id}, Images: images}
+	defer w.Calls.Close()
+	bytes := int64(0)
+	w.Step = func(_ string, n int64) { bytes += n }
+	if err = w.Return(ctx, id, steps, timeout); err == nil {
+		s.Metrics.image("restored", bytes)
+	}
+	return err
 }
 
 // Drop is that of [Images].

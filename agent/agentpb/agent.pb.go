@@ -39,7 +39,9 @@ const (
 	Action_ACTION_CHECKPOINT Action = 3
 	// The memory of the processes is written back from the images of their pauses,
 	// where it is not on the host, and all go on; or all stay paused. The images are
-	// deleted then. FAILED_PRECONDITION as before.
+	// deleted then. FAILED_PRECONDITION as before. With an image in the request, the
+	// processes of that image themselves are brought back: all are there and go on, and
+	// the image is gone; or none is there, and the image is.
 	Action_ACTION_RESTORE Action = 4
 )
 
@@ -209,7 +211,9 @@ type RunRequest struct {
 	Deadline *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	// The name of the node that is meant, by which the agent of another one knows
 	// that it is not: FAILED_PRECONDITION. Empty: whichever agent is asked.
-	Node          string `protobuf:"bytes,6,opt,name=node,proto3" json:"node,omitempty"`
+	Node string `protobuf:"bytes,6,opt,name=node,proto3" json:"node,omitempty"`
+	// Of a restore: the ID of an image that has whole processes of no pod. The request has no pids then.
+	Image         string `protobuf:"bytes,7,opt,name=image,proto3" json:"image,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -282,6 +286,13 @@ func (x *RunRequest) GetDeadline() *timestamppb.Timestamp {
 func (x *RunRequest) GetNode() string {
 	if x != nil {
 		return x.Node
+	}
+	return ""
+}
+
+func (x *RunRequest) GetImage() string {
+	if x != nil {
+		return x.Image
 	}
 	return ""
 }
@@ -1660,7 +1671,7 @@ type Record struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Request   *RunRequest            `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
 	Operation *Operation             `protobuf:"bytes,2,opt,name=operation,proto3" json:"operation,omitempty"`
-	// The processes that were paused before the operation began.
+	// The processes that were paused before the operation began; of a restore of an image, those that are back.
 	Paused        []int32 `protobuf:"varint,3,rep,packed,name=paused,proto3" json:"paused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1721,7 +1732,7 @@ var File_agent_proto protoreflect.FileDescriptor
 
 const file_agent_proto_rawDesc = "" +
 	"\n" +
-	"\vagent.proto\x12\x0fmuster.agent.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbf\x01\n" +
+	"\vagent.proto\x12\x0fmuster.agent.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd5\x01\n" +
 	"\n" +
 	"RunRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12/\n" +
@@ -1729,7 +1740,8 @@ const file_agent_proto_rawDesc = "" +
 	"\x03pod\x18\x03 \x01(\tR\x03pod\x12\x12\n" +
 	"\x04pids\x18\x04 \x03(\x05R\x04pids\x126\n" +
 	"\bdeadline\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x12\n" +
-	"\x04node\x18\x06 \x01(\tR\x04node\"\x1c\n" +
+	"\x04node\x18\x06 \x01(\tR\x04node\x12\x14\n" +
+	"\x05image\x18\a \x01(\tR\x05image\"\x1c\n" +
 	"\n" +
 	"GetRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x1f\n" +

@@ -64,9 +64,9 @@ func (p Program) Dump(ctx context.Context, root int, dir string, whole func() er
 	if session == 0 { // criu finds that too, when all processes stand still
 		return fmt.Errorf("process %d has no session here: it began outside this container, or before the first one, and criu cannot save that; start it by setsid, or by muster run", root)
 	}
-	about, err := json.Marshal(saved{tree, !slices.Contains(tree, session)})
+	about, err := json.Marshal(saved{root, tree, !slices.Contains(tree, session)})
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, savedFile), about, 0o600)
+		err = os.WriteFile(filepath.Join(dir, SavedFile), about, 0o600)
 	}
 	if err != nil {
 		return err
@@ -88,24 +88,16 @@ func (p Program) Dump(ctx context.Context, root int, dir string, whole func() er
 	return err
 }
 
-// saved is what the files of a tree say beside those of criu: its processes, and whether another process leads its session.
-type saved struct {
-	Processes []int `json:"processes"`
-	Shell     bool  `json:"shell"`
-}
-
-const savedFile = "muster.json"
-
 // Restore brings the processes of a folder back, with their IDs. When all are there and before any of them goes on, it calls there with the one from which
 // the others descend; after an error of that, or any other, none is left. ErrRuns: another process has one of the IDs.
 func (p Program) Restore(ctx context.Context, dir string, there func(root int) error) error {
-	text, err := os.ReadFile(filepath.Join(dir, savedFile))
+	text, err := os.ReadFile(filepath.Join(dir, SavedFile))
 	if err != nil {
 		return err
 	}
 	var of saved
 	if err := json.Unmarshal(text, &of); err != nil {
-		return fmt.Errorf("%s: %w", savedFile, err)
+		return fmt.Errorf("%s: %w", SavedFile, err)
 	}
 	if err := areFree(ctx, of.Processes); err != nil {
 		return err
@@ -176,6 +168,15 @@ func firstError(path string) string {
 	return ""
 }
 
+// Running says whether a criu with the tag is at work, such as one whose caller died: it takes back what it did, or ends what it may.
+func (p Program) Running() bool {
+	all, _ := filepath.Glob("/proc/[0-9]*/environ")
+	return slices.ContainsFunc(all, func(path string) bool {
+		text, _ := os.ReadFile(path)
+		return slices.Contains(strings.Split(string(text), "\x00"), tagged+p.Tag)
+	})
+}
+
 // call runs criu for one request, and asks notify at each step of it. If the context ends, or notify has an error, criu finds
 // its socket closed, and takes back what it did; after the last step that may be taken back the context does not count. It runs in a process group of its own: an interrupt of the terminal would end it while
 // code of its is in other processes.
@@ -188,6 +189,9 @@ func (p Program) call(ctx context.Context, req *rpc.CriuReq, notify func(*rpc.Cr
 	var said bytes.Buffer
 	c := exec.Command(p.path(), "swrk", "3")
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if p.Tag != "" {
+		c.Env = append(os.Environ(), tagged+p.Tag)
+	}
 	c.ExtraFiles, c.Stdout, c.Stderr = []*os.File{theirs}, &said, &said
 	err = c.Start()
 	theirs.Close()

@@ -22,5 +22,8 @@ func (p Program) Restore(ctx context.Context, _ string, _ func(root int) error) 
 	return p.Check(ctx)
 }
 
+// Running is false.
+func (p Program) Running() bool { return false }
+
 // Tree is ErrUnavailable.
 func Tree(int) ([]int, error) { return nil, Program{}.Check(context.Background()) }

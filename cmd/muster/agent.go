@@ -97,7 +97,7 @@ func (f *servingFlags) serve(c *cobra.Command) error {
 			return err
 		}
 		f.o.Metrics = agent.NewMetrics()
-		f.o.Images = agent.Store{Open: store, Metrics: f.o.Metrics}
+		f.o.Images = agent.Store{Open: store, Metrics: f.o.Metrics, Calls: gpuCalls}
 	}
 	watch, err := f.gpus.open(c, &f.o)
 	if err != nil {

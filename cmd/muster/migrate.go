@@ -14,7 +14,7 @@ import (
 func newMigrate() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "migrate FILE...",
-		Short: "Turn the queues of KAI, Kueue, Volcano, YuniKorn or Koordinator into Muster's, or move a pod",
+		Short: "Turn the queues of KAI, Kueue, Volcano, YuniKorn or Koordinator into Muster's, or move a pod or a process",
 		Long: `Migrate reads the queues of another scheduler from files, or with - from the
 standard input, and prints Muster's: Queue of KAI and of Volcano, ClusterQueue
 and Cohort of Kueue, queues.yaml of YuniKorn or the ConfigMap that has it,
@@ -25,12 +25,13 @@ Messages on stderr say what is set elsewhere, such as in the policy, and which
 fields have no counterpart. If there are any of those, the exit code is 1; the
 queues are printed all the same.
 
-Migrate pod moves a running pod to another node.`,
+Migrate pod moves a running pod to another node, and migrate process a process of this machine.`,
 		Example: `  kubectl get queues.scheduling.run.ai -o yaml | muster migrate - >queues.yaml
   kubectl get clusterqueues,cohorts -o yaml | muster migrate -
   kubectl get elasticquotas -A -o yaml | muster migrate -
   muster migrate queues.yaml
-  muster migrate pod train-7b-0-x2xlp --to gpu-017`,
+  muster migrate pod train-7b-0-x2xlp --to gpu-017
+  muster migrate process 4711 --to node-2 --store /shared/images --tls-cert client.crt --tls-key client.key --tls-ca ca.crt`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("expected FILE, or - for the standard input; found 0 arguments")
@@ -66,6 +67,6 @@ Migrate pod moves a running pod to another node.`,
 			return nil
 		},
 	}
-	c.AddCommand(newMigratePod())
+	c.AddCommand(newMigratePod(), newMigrateProcess())
 	return c
 }

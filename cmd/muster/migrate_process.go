@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	rpc "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/muster-sched/muster/agent"
+	"github.com/muster-sched/muster/agent/agentpb"
+	"github.com/muster-sched/muster/checkpoint"
+	"github.com/muster-sched/muster/checkpoint/criu"
+	"github.com/muster-sched/muster/checkpoint/image"
+	"github.com/muster-sched/muster/checkpoint/offload"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/gpu"
+	"github.com/muster-sched/muster/internal/table"
+)
+
+// migrateProcess is a process of this machine on its way to another node.
+type migrateProcess struct {
+	pid          int
+	to           string // HOST:PORT of the agent there
+	name         string // of the image, the same each time: the store says how far it is
+	dir, scratch string
+	of           storeFlags
+	at           remote
+	within       core.Time
+	pause        checkpoint.Options
+	whole        *offload.Whole
+}
+
+func newMigrateProcess() *cobra.Command {
+	var (
+		m       = migrateProcess{within: 5 * 60 * core.Second}
+		timeout = 10 * core.Second
+		retries = 3
+	)
+	c := &cobra.Command{
+		Use:   "process PID --to HOST[:PORT] --store STORE",
+		Short: "Move a process of this machine, with its GPU memory, to another node",
+		Long: `Migrate process moves a process that uses a GPU, with all that descend from it, to an image,
+as muster checkpoint --process does, and lets the agent of another node bring it back, where
+it goes on with the next kernel. The agent has the same store (muster agent --image-store)
+and folder (--gpu-dir), the same files, and an equal GPU. Both need criu and root.
+
+The process ends here when the image is whole, and not before; the image is gone when the
+process goes on there. If it cannot go on there, it goes on here. If the command is killed
+or the agent does not answer, the same command again ends what was begun: the process
+is never lost, and never runs twice.`,
+		Example: `  muster migrate process 4711 --to node-2 --store /shared/images --tls-cert client.crt --tls-key client.key --tls-ca ca.crt
+  muster migrate process 4711 --to node-2:9440 --store s3://images/alice --key image.key --within 10m --tls-cert client.crt --tls-key client.key --tls-ca ca.crt`,
+		Args: arguments("PID"),
+		RunE: func(c *cobra.Command, args []string) error {
+			pids, err := processes(c, args, false)
+			if err != nil {
+				return err
+			}
+			switch {
+			case m.to == "":
+				return badUsage(c, "--to: expected the agent of a node, HOST or HOST:PORT; found none")
+			case timeout <= 0 || time.Duration(timeout) > pauseLease/2:
+				return badUsage(c, "--timeout: expected more than 0 and at most %v; found %v", pauseLease/2, time.Duration(timeout))
+			case m.within <= 0 || time.Duration(m.within) > agent.MaxDeadline:
+				return badUsage(c, "--within: expected more than 0 and at most %v; found %v", agent.MaxDeadline, time.Duration(m.within))
+			case retries < 0:
+				return badUsage(c, "--retries: expected 0 or more; found %d", retries)
+			}
+			if m.of.store == "" {
+				return badUsage(c, "--store: expected the folder, or s3://BUCKET/PREFIX, that the agent has, too; found none")
+			}
+			if _, _, err := net.SplitHostPort(m.to); err != nil {
+				m.to = net.JoinHostPort(m.to, "9440")
+			}
+			if err := required(c, m.at.files); err != nil {
+				return err
+			}
+			m.pid, m.at.addresses = pids[0], []string{m.to}
+			m.pause = checkpoint.Options{Timeout: time.Duration(timeout), Retries: retries, Backoff: time.Second}
+			return m.run(c)
+		},
+	}
+	c.Flags().StringVar(&m.to, "to", "", "the agent of the other node, `HOST[:PORT]`; the port is 9440 by default")
+	c.Flags().StringVar(&m.at.name, "agent-name", "", "the name in the agent's certificate; the host if empty")
+	tlsFlags(c, &m.at.files)
+	m.of.place(c)
+	dirFlag(c, &m.dir)
+	scratchFlag(c, &m.scratch)
+	durationVar(c.Flags(), &timeout, "timeout", "of one try of the pause: how long the GPU work in progress may take to end, and its memory to be copied")
+	c.Flags().IntVar(&retries, "retries", retries, "how often to try the pause again")
+	durationVar(c.Flags(), &m.within, "within", "how long the way to the image may take, and as long the way back")
+	return c
+}
+
+func (m *migrateProcess) run(c *cobra.Command) error {
+	client, err := m.at.dial(m.to)
+	if err != nil {
+		return badUsage(c, "%v", err)
+	}
+	defer client.Close()
+	ctx, stop := interruptible(c)
+	defer stop()
+	// 1. The other node is there before anything is done.
+	limited, cancel := context.WithTimeout(ctx, unreached)
+	there, err := client.Status(limited, &agentpb.StatusRequest{})
+	cancel()
+	if err != nil {
+		return m.at.failed(c, err, "")
+	}
+	images, err := m.of.open(c, true)
+	if err != nil {
+		return err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256([]byte(host + " " + m.to))
+	m.name = fmt.Sprintf("process-%d-%x", m.pid, sum[:8])
+	m.whole = whole(m.dir, m.scratch, images, newMeter(c, images))
+	m.whole.Step, m.whole.CRIU = func(string, int64) {}, criu.Program{Tag: m.name}
+	defer func() { m.whole.Calls.Close() }()
+	// 2. The image, if an earlier command has not made it.
+	e, err := m.image(ctx)
+	if err != nil {
+		return pauseError(m.dir, interrupted(ctx, err))
+	}
+	// 3. The process goes on there.
+	began := time.Now()
+	op, err := m.ask(ctx, client, e.ID)
+	if err == nil && op.State == agentpb.State_STATE_SUCCEEDED {
+		_, err := fmt.Fprintf(c.OutOrStdout(), "process %d goes on on node %s\nin %v after its image was whole\n", m.pid, table.Printable(there.Node), time.Since(began).Round(time.Millisecond))
+		return err
+	}
+	switch {
+	case err == nil:
+		err = fmt.Errorf("node %s: %s", there.Node, op.Message)
+	case refused(err):
+		err = m.at.failed(c, err, "")
+	default:
+		return fmt.Errorf("%w; process %d is in image %s, or goes on there: the same command again ends what was begun", m.at.failed(c, err, ""), m.pid, e.ID)
+	}
+	// 4. It did not begin there, or has been taken back: it goes on here.
+	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(m.within))
+	defer cancel()
+	steps := &offload.Steps{Keep: func(*offload.Steps) error { return nil }}
+	if undo := m.whole.Return(back, e.ID, steps, time.Duration(m.within)); undo != nil {
+		return fmt.Errorf("%w; and it does not go on here: %w; it is in image %s: muster restore --image %s brings it back", err, undo, e.ID, e.ID)
+	}
+	return fmt.Errorf("%w; process %d goes on here", err, m.pid)
+}
+
+// image is the image that has the process. Then the process is not here.
+func (m *migrateProcess) image(ctx context.Context) (image.Entry, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(m.within))
+	defer cancel()
+	if err := m.whole.Settle(ctx); err != nil { // of a command that was killed
+		return image.Entry{}, err
+	}
+	e, err := m.whole.Images.Find(ctx, m.name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return e, err
+	}
+	if here := gpu.Alive(m.pid); !here {
+		if err != nil {
+			return e, fmt.Errorf("there is no process %d here, and no image of it that is on its way to %s", m.pid, m.to)
+		}
+		return e, nil
+	}
+	if err == nil { // the process has not ended since: it is right, and the image of no use
+		same, err := m.whole.IsOf(ctx, e)
+		if err != nil {
+			return e, err
+		}
+		if !same {
+			return e, fmt.Errorf("image %s is of a process that has ended, and its ID %d is that of another one here: muster restore --image %s brings it back where the ID is free", e.ID, m.pid, e.ID)
+		}
+		if err := m.whole.Images.Delete(ctx, e); err != nil {
+			return e, err
+		}
+	}
+	saved, err := m.whole.Checkpoint(ctx, m.pid, m.name, m.pause)
+	return saved.Entry, err
+}
+
+// ask lets the agent bring the process back, and waits for the end. The ID of the image is that of the operation: it is one,
+// however often it is asked for.
+func (m *migrateProcess) ask(ctx context.Context, client *agent.Client, id string) (*agentpb.Operation, error) {
+	limited, cancel := context.WithTimeout(ctx, time.Duration(m.within)+unreached)
+	defer cancel()
+	op, err := client.Get(limited, &agentpb.GetRequest{Id: id})
+	if rpc.Code(err) == codes.NotFound {
+		return client.Do(limited, &agentpb.RunRequest{Id: id, Action: agentpb.Action_ACTION_RESTORE, Image: id, Deadline: timestamppb.New(time.Now().Add(time.Duration(m.within)))}, unreached)
+	}
+	for err == nil && op.State == agentpb.State_STATE_ACTING { // of a command that was killed
+		select {
+		case <-limited.Done():
+			return nil, rpc.FromContextError(limited.Err()).Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+		op, err = client.Get(limited, &agentpb.GetRequest{Id: id})
+	}
+	return op, err
+}
+
+// refused says whether an agent has answered that it began nothing.
+func refused(err error) bool {
+	switch rpc.Code(err) {
+	case codes.InvalidArgument, codes.FailedPrecondition, codes.Unimplemented:
+		return true
+	}
+	return false
+}
