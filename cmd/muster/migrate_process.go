@@ -124,8 +124,7 @@ func (m *migrateProcess) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	sum := sha256.Sum256([]byte(host + " " + m.to))
-	m.name = fmt.Sprintf("process-%d-%x", m.pid, sum[:8])
+	m.name = nameOnTheWay(host, m.to, m.pid)
 	m.whole = whole(m.dir, m.scratch, images, newMeter(c, images))
 	m.whole.Step, m.whole.CRIU = func(string, int64) {}, criu.Program{Tag: m.name}
 	defer func() { m.whole.Calls.Close() }()
@@ -157,6 +156,12 @@ func (m *migrateProcess) run(c *cobra.Command) error {
 		return fmt.Errorf("%w; and it does not go on here: %w; it is in image %s: muster restore --image %s brings it back", err, undo, e.ID, e.ID)
 	}
 	return fmt.Errorf("%w; process %d goes on here", err, m.pid)
+}
+
+// nameOnTheWay is the name of the image of a process on its way from a host to an agent.
+func nameOnTheWay(host, to string, pid int) string {
+	sum := sha256.Sum256([]byte(host + " " + to))
+	return fmt.Sprintf("process-%d-%x", pid, sum[:8])
 }
 
 // image is the image that has the process. Then the process is not here.

@@ -124,7 +124,19 @@ func TestMigrateProcess(t *testing.T) {
 	p.Send(work)
 	p.Until("step 100")
 
+	// An image of a command that was killed before the process ended is of no use.
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := fmt.Sprintf(" %d --gpu-dir %s", p.PID, x.n.Dir)
+	x.says(x.command("pause --backend shim"+of), 0, "Saved")
+	x.says(x.command("image save --store "+x.store+" --name "+nameOnTheWay(host, first.address, p.PID)+of), 0, "image ")
+	x.says(x.command("resume"+of), 0, "Running")
 	x.says(x.migrate(p, first), 0, "goes on on node n1")
+	if left, _ := filepath.Glob(filepath.Join(x.store, "images", "*")); len(left) > 0 {
+		t.Fatal(left)
+	}
 	random, rounds, killed := rand.New(rand.NewPCG(1, 2)), 6, 0
 	if testing.Short() {
 		rounds = 1
