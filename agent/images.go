@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/muster-sched/muster/checkpoint"
-	"github.com/muster-sched/muster/checkpoint/criu"
 	"github.com/muster-sched/muster/checkpoint/image"
 	"github.com/muster-sched/muster/checkpoint/offload"
 	"github.com/muster-sched/muster/gpu"
@@ -88,7 +87,8 @@ func (s Store) Return(ctx context.Context, dir, id string, steps *offload.Steps,
 	if err != nil {
 		return err
 	}
-	w := &offload.Whole{Dir: dir, Lease: lease, Calls: s.Calls(dir), CRIU: criu.Program{Tag: id}, Images: images}
+	w := &offload.Whole{Dir: dir, Lease: lease, Calls: s.Calls(dir), Images: images}
+	w.CRIU.Tag = id
 	defer w.Calls.Close()
 	bytes := int64(0)
 	w.Step = func(_ string, n int64) { bytes += n }

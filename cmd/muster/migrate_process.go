@@ -18,7 +18,6 @@ import (
 	"github.com/muster-sched/muster/agent"
 	"github.com/muster-sched/muster/agent/agentpb"
 	"github.com/muster-sched/muster/checkpoint"
-	"github.com/muster-sched/muster/checkpoint/criu"
 	"github.com/muster-sched/muster/checkpoint/image"
 	"github.com/muster-sched/muster/checkpoint/offload"
 	"github.com/muster-sched/muster/core"
@@ -126,7 +125,7 @@ func (m *migrateProcess) run(c *cobra.Command) error {
 	}
 	m.name = nameOnTheWay(host, m.to, m.pid)
 	m.whole = whole(m.dir, m.scratch, images, newMeter(c, images))
-	m.whole.Step, m.whole.CRIU = func(string, int64) {}, criu.Program{Tag: m.name}
+	m.whole.Step, m.whole.CRIU.Tag = func(string, int64) {}, m.name
 	defer func() { m.whole.Calls.Close() }()
 	// 2. The image, if an earlier command has not made it.
 	e, err := m.image(ctx)
