@@ -319,7 +319,6 @@ func (x *runner) request(ctx context.Context, r *Request, slot int, count *uint3
 		end := x.meter.start(at.segment)
 		err = x.segment(ctx, r, at.segment, m.code, q)
 		end()
-		x.gate.leave()
 		if err != nil {
 			return err
 		}

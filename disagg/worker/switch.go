@@ -10,14 +10,13 @@ import (
 )
 
 // gate lets requests start iterations. With a monitor, placement 0 is for latency, and then only the request that came
-// first runs; placement 1 is for throughput. At a switch all iterations end before any starts under the other placement.
+// first runs; placement 1 is for throughput. At a switch each request goes on with its iteration, and starts the next under the
+// other placement: no request waits for another, as their iterations depend on nothing of each other.
 type gate struct {
 	mu       sync.Mutex
 	switched bool // there is a monitor
 	active   []int
-	now      int
-	wanted   int
-	running  int
+	now      int // the placement
 	switches int
 	changed  chan struct{} // closed at each change
 }
@@ -26,10 +25,6 @@ func newGate(switched bool) *gate { return &gate{switched: switched, changed: ma
 
 // change wakes all that wait.
 func (g *gate) change() {
-	if g.running == 0 && g.now != g.wanted {
-		g.now = g.wanted
-		g.switches++
-	}
 	close(g.changed)
 	g.changed = make(chan struct{})
 }
@@ -55,8 +50,7 @@ func (g *gate) enter(ctx context.Context, request int) (placement, rank int, err
 	for {
 		g.mu.Lock()
 		rank = slices.Index(g.active, request)
-		if !g.switched || g.now == g.wanted && (g.now == int(monitor.Throughput) || rank == 0) {
-			g.running++
+		if !g.switched || g.now == int(monitor.Throughput) || rank == 0 {
 			placement = g.now
 			if !g.switched {
 				placement = -1
@@ -74,14 +68,6 @@ func (g *gate) enter(ctx context.Context, request int) (placement, rank int, err
 	}
 }
 
-// leave ends an iteration.
-func (g *gate) leave() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.running--
-	g.change()
-}
-
 // count is how often the placement has changed.
 func (g *gate) count() int {
 	g.mu.Lock()
@@ -89,12 +75,13 @@ func (g *gate) count() int {
 	return g.switches
 }
 
-// want asks for a placement.
-func (g *gate) want(placement int) {
+// use puts a placement in force.
+func (g *gate) use(placement int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.wanted != placement {
-		g.wanted = placement
+	if g.now != placement {
+		g.now = placement
+		g.switches++
 		g.change()
 	}
 }
@@ -185,7 +172,7 @@ func watch(ctx context.Context, c monitor.Config, m *meter, g *gate) {
 	for {
 		select {
 		case <-t.C:
-			g.want(int(chooses.Close(m.close())))
+			g.use(int(chooses.Close(m.close())))
 		case <-ctx.Done():
 			return
 		}

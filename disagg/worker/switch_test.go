@@ -47,7 +47,8 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// Under the plan for latency the first request runs alone; at a switch no iteration starts before all have ended.
+// Under the plan for latency the first request runs alone; at a switch each request goes on, and starts its next iteration
+// under the other plan.
 func TestGate(t *testing.T) {
 	g := newGate(true)
 	g.arrive(7)
@@ -71,23 +72,15 @@ func TestGate(t *testing.T) {
 	}
 	expect(7, 0, 0)
 	waits(8)
-	g.want(1)
-	waits(8) // until the iteration of 7 has ended
-	g.leave()
-	expect(8, 1, 1)
+	g.use(1)
+	expect(8, 1, 1) // while 7 is in its iteration under the other plan
 	expect(7, 1, 0)
-	g.want(0)
-	waits(7)
-	g.leave()
-	waits(7)
-	g.want(1) // it changed its mind: nothing has to end
-	expect(7, 1, 0)
-	g.leave()
-	g.leave()
+	g.use(1)
+	g.use(0)
+	waits(8)
+	expect(7, 0, 0)
 	g.end(7)
-	g.want(0)
 	expect(8, 0, 0)
-	g.leave()
 	if n := g.count(); n != 2 {
 		t.Errorf("%d switches, want 2", n)
 	}
