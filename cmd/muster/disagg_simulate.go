@@ -77,7 +77,7 @@ A simulated request is a batch where a phase runs a fraction of a time for one.`
 		Example: `  muster disagg simulate --kernels profile.json --link 200gbps --policy serial,fifo,throughput
   muster disagg simulate --kernels profile.json --link 25gbps --arrivals poisson:1.5 --requests 500 --json
   muster disagg simulate --kernels profile.json --link 200gbps --arrivals trace.csv.gz --to 6m \
-    --policy latency,throughput,monitor --beta 1.5 --window 300ms --calm 0 --every 0
+    --policy latency,throughput,monitor --beta 1.5 --window 300ms --calm 0 --every 0 --barrier
   muster disagg simulate --kernels profile.json --link 200gbps --svg timeline.svg --audit`,
 		Args: arguments(),
 		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
@@ -95,7 +95,8 @@ A simulated request is a batch where a phase runs a fraction of a time for one.`
 	flags.Float64Var(&f.stretch, "stretch", 1, "of a file: multiply the times between arrivals by this `FACTOR`")
 	flags.Uint64Var(&f.seed, "seed", 1, "the seed of random arrivals")
 	f.monitor.add(c)
-	flags.DurationVar(&f.monitor.stall, "stall", f.monitor.stall, "monitor: how long all requests stop at a switch")
+	flags.DurationVar(&f.monitor.stall, "stall", f.monitor.stall, "monitor: how long the workers take to agree on a switch; requests go on meanwhile")
+	flags.BoolVar(&f.monitor.config.Barrier, "barrier", false, "monitor: at a switch all requests end their iterations and stop until the workers agree")
 	flags.BoolVar(&f.audit, "audit", false, "check each run by other code: no GPU or link twice, dependencies kept, no work lost")
 	flags.StringVar(&f.svg, "svg", "", "write a picture of the middle of the first policy's run to this `FILE`")
 	flags.BoolVar(&f.asJSON, "json", false, "print the outcomes as JSON")

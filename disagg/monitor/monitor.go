@@ -40,8 +40,12 @@ type Config struct {
 	// 0 is no limit, as in the paper.
 	Every Time
 	Burst int
-	// Stall is how long the workers take to agree on a switch, once no iteration is under way.
+	// Stall is how long the workers take to agree on a switch.
 	Stall Time
+	// Barrier is the paper's switch: all requests end their iterations, stop for Stall, and go on under the other
+	// policy. Otherwise each goes on under the old one for Stall, and changes when it next starts an iteration; how many
+	// requests may run changes at once.
+	Barrier bool
 }
 
 // Default reacts fast: a request waits for hundreds of milliseconds if another is served first, and a switch stalls for some
@@ -76,8 +80,11 @@ func (c *Config) MostSwitches(span Time) int {
 
 // MostStalled bounds the harm of switching: in any time of this length all switches together
 // keep requests from starting iterations for no longer. iteration is the longest that an iteration
-// takes. The share of the time approaches (Stall + iteration) / Every.
+// takes. With a barrier the share of the time approaches (Stall + iteration) / Every; without one it is 0.
 func (c *Config) MostStalled(span, iteration Time) Time {
+	if !c.Barrier {
+		return 0
+	}
 	return Time(c.MostSwitches(span)) * (c.Stall + iteration)
 }
 

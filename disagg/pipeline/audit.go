@@ -14,7 +14,7 @@ import (
 //  3. A GPU runs at most Concurrent kernels, does no work faster than it can, and loses less than a nanosecond a kernel.
 //  4. No GPU leaves a kernel waiting that it has room for, and none starts out of order.
 //  5. Each edge between two GPUs is one transfer of the right length, after its kernel; a GPU receives one at a time.
-//  6. An iteration runs under the policy in force at its start, and none while policies are switched.
+//  6. An iteration runs under the policy in force at its start, and none at the barrier of a switch.
 func Audit(spec *Spec, result *Result) error {
 	a := &audit{spec: spec, rec: result.Record, changes: result.Switches, iterations: map[[2]int]*Iteration{}, ran: map[[3]int]*KernelRun{}, sent: map[[3]int]*TransferRun{}}
 	for n, name := range Phases(spec.Problem) {
@@ -322,7 +322,7 @@ func (a *audit) switches() error {
 		for _, c := range a.changes {
 			switch {
 			case c.Resumed == 0: // decided when the last iterations were under way
-			case it.Start > c.Decided && it.Start < c.Resumed, it.Start < c.Resumed && it.End > c.Resumed-a.spec.Monitor.Stall:
+			case a.spec.Monitor.Barrier && (it.Start > c.Decided && it.Start < c.Resumed || it.Start < c.Resumed && it.End > c.Resumed-a.spec.Monitor.Stall):
 				return fmt.Errorf("request %d: iteration %d is under way from %d to %d, in the switch from %d to %d", it.Request, it.Number, it.Start, it.End, c.Decided, c.Resumed)
 			case it.Start >= c.Resumed:
 				policy = c.Policy

@@ -52,7 +52,8 @@ func random(t *rapid.T) *Spec {
 		s.Policies = append(s.Policies, policy)
 	}
 	if rapid.Bool().Draw(t, "monitored") {
-		s.Monitor = &monitor.Config{Window: 100, Beta: 1.2, Calm: monitor.Time(rapid.IntRange(0, 500).Draw(t, "calm")), Every: monitor.Time(rapid.IntRange(0, 500).Draw(t, "every")), Burst: 3, Stall: 50}
+		s.Monitor = &monitor.Config{Window: 100, Beta: 1.2, Calm: monitor.Time(rapid.IntRange(0, 500).Draw(t, "calm")), Every: monitor.Time(rapid.IntRange(0, 500).Draw(t, "every")), Burst: 3, Stall: 50,
+			Barrier: rapid.Bool().Draw(t, "barrier")}
 	}
 	now := Time(0)
 	for range rapid.IntRange(1, 12).Draw(t, "requests") {
@@ -93,7 +94,8 @@ func TestAudited(t *testing.T) {
 func TestSwitchesAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := random(t)
-		s.Monitor = &monitor.Config{Window: 60, Beta: 1.1, Calm: monitor.Time(rapid.IntRange(0, 400).Draw(t, "calm least")), Every: monitor.Time(rapid.IntRange(0, 800).Draw(t, "every")), Burst: 2, Stall: 40}
+		s.Monitor = &monitor.Config{Window: 60, Beta: 1.1, Calm: monitor.Time(rapid.IntRange(0, 400).Draw(t, "calm least")), Every: monitor.Time(rapid.IntRange(0, 800).Draw(t, "every")), Burst: 2, Stall: 40,
+			Barrier: rapid.Bool().Draw(t, "barrier")}
 		r, err := Run(s)
 		if err != nil {
 			t.Fatal(err)
@@ -215,15 +217,33 @@ func TestConcurrentKernelsShare(t *testing.T) {
 func TestSwitchesCauseNoSwitches(t *testing.T) {
 	p := &plan.Problem{Links: [][]plan.Link{{{}, {BytesPerSecond: 1e9}}, {{BytesPerSecond: 1e9}, {}}}, GPUs: []plan.GPU{{Name: "A"}, {Name: "B"}}}
 	p.Kernels = []plan.Kernel{{Name: "k", Runs: 1, Seconds: []float64{10e-6, 10e-6}}}
-	s := &Spec{Problem: p, Concurrent: 1, Monitor: &monitor.Config{Window: 30_000, Beta: 1.1, Stall: 100_000}}
+	s := &Spec{Problem: p, Concurrent: 1, Monitor: &monitor.Config{Window: 30_000, Beta: 1.1, Stall: 100_000}, Record: true}
 	s.Policies = []Policy{{Name: "latency", Plans: [][]int{{0}}, InFlight: 1}, {Name: "throughput", Plans: [][]int{{0}, {1}}, InFlight: 2}}
 	s.Requests = []Request{{Runs: []int{200}}, {Arrived: 5000, Runs: []int{1}}}
-	r, err := Run(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(r.Switches) != 2 {
-		t.Errorf("%d switches; want one to throughput and one back: %v", len(r.Switches), r.Switches)
+	for _, barrier := range []bool{false, true} {
+		s.Monitor.Barrier = barrier
+		r, err := Run(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Switches) != 2 {
+			t.Errorf("barrier %t: %d switches; want one to throughput and one back: %v", barrier, len(r.Switches), r.Switches)
+		}
+		// The switch is decided at 30 us. The second request runs at once, beside the first, which it delays by its 10 us;
+		// or both stop for 100 us, and once more on the way back.
+		ends := Time(2_010_000)
+		if barrier {
+			ends = 2_200_000
+		}
+		if got := r.Requests[0].Ended; got != ends || !barrier && r.Stalled != 0 {
+			t.Errorf("barrier %t: the first request ends at %d ns and %d were stalled; want %d", barrier, got, r.Stalled, ends)
+		}
+		if second := r.Requests[1].Ended; (second < 100_000) == barrier {
+			t.Errorf("barrier %t: the second request ends at %d ns", barrier, second)
+		}
+		if err := Audit(s, r); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -27,13 +27,14 @@ type request struct {
 
 type eventKind int
 
-// In the order in which events of one instant are handled.
+// In the order in which events of one instant are handled: an iteration that starts when a policy comes into force runs under
+// it, and a window that ends then is of the switch.
 const (
-	kernelEnds eventKind = iota
+	windowEnds eventKind = iota
+	resumes
+	kernelEnds
 	transferEnds
 	arrives
-	windowEnds
-	resumes
 )
 
 type event struct {
@@ -83,7 +84,7 @@ type simulation struct {
 	waiting  int        // the first that has not started
 	running  int        // requests in progress
 	launched int        // iterations under way
-	held     []*request // whose next iteration waits for a switch
+	held     []*request // whose next iteration waits at the barrier of a switch
 	ended    int
 	assigned [][]Time // [policy][plan], the work left of its requests
 
@@ -191,10 +192,14 @@ func (s *simulation) handle(e event) {
 	}
 }
 
-// admit starts the requests that wait, while the policy has room.
+// admit starts the requests that wait, while the policy has room; during a switch the one that it leads to: how many may run
+// takes no agreement.
 func (s *simulation) admit() {
 	p := &s.spec.Policies[s.policy]
-	for s.target < 0 && s.waiting < s.arrived && s.running < p.InFlight {
+	if s.target >= 0 {
+		p = &s.spec.Policies[s.target]
+	}
+	for !s.atBarrier() && s.waiting < s.arrived && s.running < p.InFlight {
 		n, k := len(s.gpus), len(s.spec.Problem.Kernels)
 		r := &request{number: s.waiting, runs: s.spec.Requests[s.waiting].Runs, next: make([]int, n), queued: make([]bool, n), waits: make([]int, k)}
 		s.waiting++
@@ -236,7 +241,7 @@ func (s *simulation) iterate(r *request) {
 		s.end(r)
 		return
 	}
-	if s.target >= 0 {
+	if s.atBarrier() {
 		s.held = append(s.held, r)
 		return
 	}

@@ -2,9 +2,12 @@ package pipeline
 
 import "github.com/muster-sched/muster/disagg/monitor"
 
-// What the monitor observes, and how its decisions are carried out (§III-D): all requests end
-// their iterations, the workers stall to agree, and the requests go on under the other plan. Caches
-// are on every GPU, as the paper keeps them; what that costs is not simulated.
+// What the monitor observes, and how its decisions are carried out: each request goes on under the plan
+// that it has until the workers have agreed on the other, and changes after the iteration in which they have. How many
+// requests may run changes at once. No request stops: iterations of different requests depend on nothing of each other, so some may run under one plan
+// while others run under the other. With a barrier, as in the paper (§III-D), all requests end their iterations, the
+// workers stall to agree, and the requests go on under the other plan. Caches are on every GPU, as the paper keeps
+// them; what that costs is not simulated.
 
 // presence brings the time that requests spent in the system up to date. It is called before
 // their number changes.
@@ -40,7 +43,11 @@ func (s *simulation) window() {
 	if chosen := s.watch.Close(measured); int(chosen) != s.policy {
 		s.target = int(chosen)
 		s.result.Switches = append(s.result.Switches, Switch{Decided: s.now, Policy: s.target})
-		s.drained()
+		if s.spec.Monitor.Barrier {
+			s.drained()
+		} else {
+			s.stall()
+		}
 	}
 }
 
@@ -53,18 +60,27 @@ func (s *simulation) measured() monitor.Window {
 	return w
 }
 
-// drained begins the stall of a switch once no iteration is under way.
+// atBarrier reports whether no iteration may start, as policies are being switched.
+func (s *simulation) atBarrier() bool { return s.target >= 0 && s.spec.Monitor.Barrier }
+
+// drained begins the stall of a switch with a barrier once no iteration is under way.
 func (s *simulation) drained() {
-	if last := len(s.result.Switches) - 1; s.target >= 0 && s.launched == 0 && s.result.Switches[last].Resumed == 0 {
-		s.result.Switches[last].Resumed = s.now + s.spec.Monitor.Stall
-		s.schedule(s.now+s.spec.Monitor.Stall, resumes, 0)
+	if last := len(s.result.Switches) - 1; s.atBarrier() && s.launched == 0 && s.result.Switches[last].Resumed == 0 {
+		s.stall()
 	}
+}
+
+// stall lets the workers agree on the switch that was decided last.
+func (s *simulation) stall() {
+	resumed := s.now + s.spec.Monitor.Stall
+	s.result.Switches[len(s.result.Switches)-1].Resumed = resumed
+	s.schedule(resumed, resumes, 0)
 }
 
 // resume puts the new policy in force.
 func (s *simulation) resume() {
 	last := &s.result.Switches[len(s.result.Switches)-1]
-	if s.running > 0 || s.waiting < s.arrived {
+	if s.atBarrier() && (s.running > 0 || s.waiting < s.arrived) {
 		s.result.Stalled += s.now - last.Decided
 	}
 	s.policy, s.target = s.target, -1
