@@ -236,7 +236,7 @@ func (x *extraction) datasetOf(c *call) *candidate {
 	case strings.HasSuffix(name, "PropPredDataset"):
 		return by(9, 0, "name")
 	case name == "open" || name == "memmap" || c.callee == "np.fromfile" || name == "loadtxt" || name == "File" || c.callee == "np.load" || c.callee == "torch.load":
-		if r := by(3, 0); r != nil && find(facts().datasets, r.text) != nil {
+		if r := by(3, 0); r != nil && x.knownDataset(r.text) != nil {
 			return r
 		}
 		return nil
@@ -249,7 +249,7 @@ func (x *extraction) datasetOf(c *call) *candidate {
 		return by(8, 0)
 	case name == "read_csv" || name == "read_parquet":
 		return by(2, 0)
-	case strings.HasSuffix(x.classes[name], "Dataset") && find(facts().datasets, name) == nil: // of one's own, made of a folder or a file
+	case strings.HasSuffix(x.classes[name], "Dataset") && x.knownDataset(name) == nil: // of one's own, made of a folder or a file
 		r := by(3, 0, "root", "path", "folder", "data_dir", "file")
 		if r != nil && (!x.isPath(c) || isGeneric(r.text)) {
 			return nil
@@ -260,10 +260,10 @@ func (x *extraction) datasetOf(c *call) *candidate {
 	case loadsData.MatchString(name):
 		return by(4, 0, "name", "path", "root", "data_dir", "dataset", "dataset_name")
 	}
-	if f := find(facts().models, name); f != nil && f.task == "RL" && len(c.expr.Args) > 1 { // PPO("MlpPolicy", "CartPole-v1")
+	if f := x.knownModel(name); f != nil && f.task == "RL" && len(c.expr.Args) > 1 { // PPO("MlpPolicy", "CartPole-v1")
 		return by(8, 1, "env")
 	}
-	if judges.MatchString(name) || find(facts().datasets, name) == nil || name == strings.ToLower(name) && !strings.Contains(c.callee, "datasets.") {
+	if judges.MatchString(name) || x.knownDataset(name) == nil || name == strings.ToLower(name) && !strings.Contains(c.callee, "datasets.") {
 		return nil
 	}
 	from.text, from.weight = served(strings.TrimSuffix(name, "AsrDataModule")), 6

@@ -61,6 +61,8 @@ type extraction struct {
 	folders  map[string]bool    // of configurations that are read, and whether they have any
 	launch   launch
 	programs map[string]string // that the folder installs, and their modules; nil: not read yet
+	models   map[string]*known // what find gave for names of calls
+	data     map[string]*known // the same, of datasets
 	datasets map[string]bool   // options whose help says that they name a dataset
 	lengths  map[string]string // options whose help says that they are a number of epochs or steps, and the unit
 	runs     map[string]bool   // options whose help says that they name a run, or where it is saved

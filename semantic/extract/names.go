@@ -131,6 +131,25 @@ func find(all []known, name string) *known {
 	return nil
 }
 
+// knownModel returns the known model to which name belongs, or nil, and remembers the answer.
+func (x *extraction) knownModel(name string) *known {
+	return remembered(x.models, facts().models, name)
+}
+
+// knownDataset returns the known dataset to which name belongs, or nil, and remembers the answer.
+func (x *extraction) knownDataset(name string) *known {
+	return remembered(x.data, facts().datasets, name)
+}
+
+func remembered(answers map[string]*known, all []known, name string) *known {
+	k, ok := answers[name]
+	if !ok {
+		k = find(all, name)
+		answers[name] = k
+	}
+	return k
+}
+
 // modelName returns a model's name from a value: of a path of a file system, its last part.
 func modelName(text string) string {
 	text = strings.TrimSpace(text)

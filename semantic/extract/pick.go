@@ -235,7 +235,7 @@ func (x *extraction) modelOf(c *call) *candidate {
 		return asModel(x.argumentOf(c, from, 9, 0, "model_name", "name", "arch"))
 	case strings.HasSuffix(name, "_recipe"): // llm.llama31_8b.pretrain_recipe()
 		module := strings.TrimSuffix(c.callee, "."+name)
-		if module = module[strings.LastIndexByte(module, '.')+1:]; find(facts().models, module) == nil {
+		if module = module[strings.LastIndexByte(module, '.')+1:]; x.knownModel(module) == nil {
 			return nil
 		}
 		from.text, from.weight = module, 9
@@ -243,21 +243,21 @@ func (x *extraction) modelOf(c *call) *candidate {
 	case name == "LightningCLI" && len(c.expr.Args) > 0 && c.expr.Args[0].Kind == python.Name:
 		from.text, from.weight = c.expr.Args[0].Text[strings.LastIndexByte(c.expr.Args[0].Text, '.')+1:], 6
 		return from
-	case strings.HasPrefix(name, "from_") && strings.Count(c.callee, ".") == 1 && find(facts().models, strings.TrimSuffix(c.callee, "."+name)) != nil && strings.HasPrefix(strings.ToLower(c.target), "model"): // GPT.from_size("350m"), of a class of one's own
+	case strings.HasPrefix(name, "from_") && strings.Count(c.callee, ".") == 1 && x.knownModel(strings.TrimSuffix(c.callee, "."+name)) != nil && strings.HasPrefix(strings.ToLower(c.target), "model"): // GPT.from_size("350m"), of a class of one's own
 		from.text, from.weight = strings.TrimSuffix(c.callee, "."+name), 4
 		return from
 	case name == "from_preset":
 		return asModel(x.argumentOf(c, from, 9, 0, "preset"))
-	case strings.HasSuffix(name, "Model") && len(c.expr.Args) > 1 && c.expr.Args[1].Kind == python.String && find(facts().models, c.expr.Args[1].Text) != nil: // of a kind, by its name
+	case strings.HasSuffix(name, "Model") && len(c.expr.Args) > 1 && c.expr.Args[1].Kind == python.String && x.knownModel(c.expr.Args[1].Text) != nil: // of a kind, by its name
 		return asModel(x.argumentOf(c, from, 9, 1))
 	case strings.HasSuffix(name, "_learner") && len(c.expr.Args) > 1: // of fastai: vision_learner(dls, resnet34)
 		from.text, from.weight = c.expr.Args[1].Text[strings.LastIndexByte(c.expr.Args[1].Text, '.')+1:], 8
-		if find(facts().models, from.text) == nil {
+		if x.knownModel(from.text) == nil {
 			return nil
 		}
 		return from
 	case strings.HasPrefix(c.callee, "model_zoo."):
-		if m := asModel(x.argumentOf(c, from, 9, 0)); m != nil && find(facts().models, m.text) != nil {
+		if m := asModel(x.argumentOf(c, from, 9, 0)); m != nil && x.knownModel(m.text) != nil {
 			return m
 		}
 		return nil
@@ -278,9 +278,9 @@ func (x *extraction) modelOf(c *call) *candidate {
 		from.text, from.weight = args[0].Text, -2
 		return from
 	}
-	f := find(facts().models, name)
+	f := x.knownModel(name)
 	if of, ok := strings.CutSuffix(name, "Config"); ok { // PPOConfig().environment("CartPole-v1")
-		if agent := find(facts().models, of); agent != nil && agent.task == "RL" {
+		if agent := x.knownModel(of); agent != nil && agent.task == "RL" {
 			name, f, c = of, agent, &call{target: "agent"}
 		}
 	}
