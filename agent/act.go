@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/muster-sched/muster/agent/agentpb"
@@ -27,8 +28,32 @@ func (a *Agent) start(op *operation) {
 		if errors.Is(context.Cause(ctx), errStopped) {
 			return // it stays at work on disk
 		}
+		if err != nil && op.record.Request.Image != "" && !a.giveUp(op, err) {
+			return // so does this
+		}
 		a.end(op, err)
 	})
+}
+
+// giveUp records that the processes of an image are not brought back, before anyone learns that: whoever does lets them go on elsewhere, and the next
+// agent must not begin again. It says whether that is on disk; only an agent that stops does not wait for it.
+func (a *Agent) giveUp(op *operation, why error) bool {
+	failed := proto.CloneOf(op.record)
+	failed.Operation.State, failed.Operation.Message, failed.Operation.Ended = agentpb.State_STATE_FAILED, why.Error(), timestamppb.Now()
+	for {
+		a.mu.Lock()
+		err := a.records.put(failed)
+		a.mu.Unlock()
+		if err == nil {
+			return true
+		}
+		a.o.Log.Error("that processes were not brought back cannot be recorded; it is tried again", "operation", op.record.Operation.Id, "reason", why, "error", err)
+		select {
+		case <-a.ctx.Done():
+			return false
+		case <-time.After(time.Second):
+		}
+	}
 }
 
 // end records how an operation ended. If that cannot be written it is begun again by

@@ -39,11 +39,13 @@ type machine struct {
 	// images are those that are stored, by name, and moved the processes whose memory is in one and not on the host.
 	images map[string][]int
 	moved  map[int]bool
-	broken bool // a save fails when it has moved the first process
+	broken bool          // a save fails when it has moved the first process
+	fills  bool          // the disk is full when a return fails
+	lost   chan struct{} // gets a record that the full disk does not take
 }
 
 func newMachine(n int, phase checkpoint.Phase) *machine {
-	m := &machine{phases: map[int]checkpoint.Phase{}, kept: map[int]bool{}, disk: map[string]*agentpb.Record{}, images: map[string][]int{}, moved: map[int]bool{}, left: 1 << 30}
+	m := &machine{phases: map[int]checkpoint.Phase{}, kept: map[int]bool{}, disk: map[string]*agentpb.Record{}, images: map[string][]int{}, moved: map[int]bool{}, left: 1 << 30, lost: make(chan struct{}, 1)}
 	for pid := 1; pid <= n; pid++ {
 		m.phases[pid], m.kept[pid] = phase, phase == checkpoint.Saved
 	}
@@ -169,6 +171,9 @@ func (m *machine) Restore(_ context.Context, _ string, pids []int) (used []strin
 }
 
 func (m *machine) Return(_ context.Context, _, image string, _ *offload.Steps, _ time.Duration) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.full = m.full || m.fills
 	return fmt.Errorf("image %s has no whole process", image)
 }
 
@@ -188,6 +193,10 @@ func (m *machine) put(r *agentpb.Record) error {
 	defer m.mu.Unlock()
 	if m.full && err == nil {
 		err = errors.New("no space left on device")
+		select {
+		case m.lost <- struct{}{}:
+		default:
+		}
 	}
 	if err == nil {
 		m.disk[r.Operation.Id] = proto.CloneOf(r)
@@ -630,5 +639,30 @@ func TestOtherNode(t *testing.T) {
 		if err := ask("n"); err != nil && strings.Contains(err.Error(), "the request is for node") {
 			t.Errorf("%s for this node: %v", name, err)
 		}
+	}
+}
+
+// Whoever learns that the processes of an image were not brought back lets them go on elsewhere. So that is on disk first: an agent that
+// starts again would bring them back otherwise.
+func TestGivesUpOnDiskFirst(t *testing.T) {
+	m := newMachine(0, checkpoint.Running)
+	m.fills = true
+	a := m.agent(t)
+	r := request("back", actRestore)
+	r.Image = "process-7"
+	ended := make(chan *agentpb.Operation, 1)
+	go func() {
+		op, _ := a.Run(t.Context(), r)
+		ended <- op
+	}()
+	<-m.lost
+	if op, err := a.Get(t.Context(), &agentpb.GetRequest{Id: "back"}); err != nil || op.State != agentpb.State_STATE_ACTING {
+		t.Fatalf("before it is on disk: %v, %v", op, err)
+	}
+	m.mu.Lock()
+	m.full, m.fills = false, false
+	m.mu.Unlock()
+	if op := <-ended; op.GetState() != agentpb.State_STATE_FAILED || m.disk["back"].Operation.State != agentpb.State_STATE_FAILED {
+		t.Errorf("%v; on disk %v", op, m.disk["back"])
 	}
 }
