@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,6 +13,7 @@ import (
 	"github.com/muster-sched/muster/checkpoint/image"
 	"github.com/muster-sched/muster/checkpoint/offload"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/gpu"
 )
 
 // The flags that are for this machine alone: an agent has a store of its own.
@@ -268,9 +270,14 @@ func areThere(dir string, pids []int) error {
 	shim := &checkpoint.Shim{Dir: dir, Lease: pauseLease}
 	defer shim.Close()
 	for _, pid := range pids {
-		if _, err := shim.Phase(pid); err != nil {
-			return pauseError(dir, fmt.Errorf("process %d: %w", pid, err))
+		_, err := shim.Phase(pid)
+		if err == nil {
+			continue
 		}
+		if themselves, _ := gpu.ListSelf(dir); slices.Contains(themselves, pid) && gpu.Alive(pid) {
+			return fmt.Errorf("process %d saves itself, to the store that it was run with: expected muster pause %d, and muster resume %d for it to go on", pid, pid, pid)
+		}
+		return pauseError(dir, fmt.Errorf("process %d: %w", pid, err))
 	}
 	return nil
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -124,6 +126,22 @@ func TestPauseOfWhatCannotBePaused(t *testing.T) {
 		code := run(strings.Fields(c.args), strings.NewReader(""), &out, &problem)
 		if code != c.code || !strings.Contains(problem.String(), c.want) || strings.Count(problem.String(), "\n") != 1 {
 			t.Errorf("muster %s: exit code %d, %q", c.args, code, problem.String())
+		}
+	}
+}
+
+// A program of muster run has a store of its own: it is paused into that.
+func TestCheckpointOfWhatSavesItself(t *testing.T) {
+	dir, pid := t.TempDir(), strconv.Itoa(os.Getpid())
+	t.Setenv("MUSTER_GPU_DIR", dir)
+	if err := os.WriteFile(filepath.Join(dir, pid+".self"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"checkpoint", "restore"} {
+		var out, problem strings.Builder
+		code := run([]string{command, pid, "--store", t.TempDir()}, strings.NewReader(""), &out, &problem)
+		if want := "expected muster pause " + pid + ", and muster resume " + pid; code != 1 || !strings.Contains(problem.String(), want) {
+			t.Errorf("muster %s: exit code %d, %q; want %q", command, code, problem.String(), want)
 		}
 	}
 }
