@@ -54,8 +54,8 @@ and folder (--gpu-dir), the same files, and an equal GPU. Both need criu and roo
 
 The process ends here when the image is whole, and not before; the image is gone when the
 process goes on there. If it cannot go on there, it goes on here. If the command is killed
-or the agent does not answer, the same command again ends what was begun: the process
-is never lost, and never runs twice.`,
+or the agent does not answer, the same command again ends what was begun. The process never
+runs twice, and is lost only with a node that fails in the moment when it begins there.`,
 		Example: `  muster migrate process 4711 --to node-2 --store /shared/images --tls-cert client.crt --tls-key client.key --tls-ca ca.crt
   muster migrate process 4711 --to node-2:9440 --store s3://images/alice --key image.key --within 10m --tls-cert client.crt --tls-key client.key --tls-ca ca.crt`,
 		Args: arguments("PID"),
