@@ -25,7 +25,7 @@ func (a *Agent) start(op *operation) {
 	a.acting.Go(func() {
 		defer cancel(nil)
 		err := a.act(ctx, op.record)
-		if errors.Is(context.Cause(ctx), errStopped) {
+		if errors.Is(context.Cause(ctx), errStopped) || errors.Is(err, offload.ErrUnfinished) {
 			return // it stays at work on disk
 		}
 		if err != nil && op.record.Request.Image != "" && !a.giveUp(op, err) {
@@ -173,14 +173,13 @@ func (a *Agent) restore(ctx context.Context, dir string, pids []int, left time.D
 	return nil
 }
 
-// bringBack brings whole processes back from an image. It is ended even after its deadline, as another restore.
+// bringBack brings whole processes back from an image. What it has made is ended or goes on, even after its deadline and a cancel: before that is
+// known, the image is not to be used elsewhere.
 func (a *Agent) bringBack(ctx context.Context, r *agentpb.Record) error {
 	left := time.Until(r.Operation.Deadline.AsTime())
 	if r.Operation.Attempts > 1 {
 		left = max(left, wayBack)
 	}
-	limited, cancel := context.WithTimeout(ctx, left)
-	defer cancel()
 	s := &offload.Steps{Making: ints(r.Operation.Pids), Back: ints(r.Paused), Keep: func(s *offload.Steps) error {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -188,13 +187,17 @@ func (a *Agent) bringBack(ctx context.Context, r *agentpb.Record) error {
 		return a.records.put(r)
 	}}
 	for {
+		limited, cancel := context.WithTimeout(ctx, left)
 		err := a.o.Images.Return(limited, a.o.GPUDir, r.Request.Image, s, left)
-		if !errors.Is(err, offload.ErrUnfinished) || ctx.Err() != nil {
+		cancel()
+		if !errors.Is(err, offload.ErrUnfinished) {
 			return err
 		}
 		a.o.Log.Error("processes that were brought back wait", "operation", r.Operation.Id, "error", err)
-		select { // before that is known, their image is not to be used elsewhere
+		ctx, left = a.ctx, wayBack
+		select {
 		case <-ctx.Done():
+			return err
 		case <-time.After(time.Second):
 		}
 	}

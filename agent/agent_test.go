@@ -22,6 +22,7 @@ import (
 
 	"github.com/muster-sched/muster/agent/agentpb"
 	"github.com/muster-sched/muster/checkpoint"
+	"github.com/muster-sched/muster/checkpoint/image"
 	"github.com/muster-sched/muster/checkpoint/offload"
 	"github.com/muster-sched/muster/gpu"
 )
@@ -664,5 +665,80 @@ func TestGivesUpOnDiskFirst(t *testing.T) {
 	m.mu.Unlock()
 	if op := <-ended; op.GetState() != agentpb.State_STATE_FAILED || m.disk["back"].Operation.State != agentpb.State_STATE_FAILED {
 		t.Errorf("%v; on disk %v", op, m.disk["back"])
+	}
+}
+
+// returns is a machine whose store brings processes back as do says.
+type returns struct {
+	*machine
+	do func(ctx context.Context, s *offload.Steps) error
+}
+
+func (r returns) Return(ctx context.Context, _, _ string, s *offload.Steps, _ time.Duration) error {
+	return r.do(ctx, s)
+}
+
+// Processes that are made and wait would go on by their lease, so an operation that has made some does not fail before they have ended: neither by its
+// deadline nor by a cancel nor where the agent stops.
+func TestWhatIsMadeIsEnded(t *testing.T) {
+	for _, by := range []string{"deadline", "cancel", "cancel and stop"} {
+		t.Run(by, func(t *testing.T) {
+			t.Parallel()
+			m, began, tries := newMachine(0, checkpoint.Running), make(chan struct{}), 0
+			a := m.agent(t)
+			a.o.Images = returns{m, func(ctx context.Context, s *offload.Steps) error {
+				if tries++; tries == 1 {
+					close(began)
+					<-ctx.Done()
+					return offload.ErrUnfinished
+				}
+				if op, err := a.Get(t.Context(), &agentpb.GetRequest{Id: "back"}); err != nil || op.State != agentpb.State_STATE_ACTING {
+					t.Errorf("while processes wait: %v, %v", op, err)
+				}
+				return ctx.Err()
+			}}
+			r := request("back", actRestore)
+			r.Image = "process-7"
+			if by == "deadline" {
+				r.Deadline = timestamppb.New(time.Now().Add(100 * time.Millisecond))
+			}
+			ended := make(chan *agentpb.Operation, 1)
+			go func() {
+				limited, stop := context.WithTimeout(t.Context(), time.Minute)
+				defer stop()
+				op, _ := a.Run(limited, r)
+				ended <- op
+			}()
+			<-began
+			if by != "deadline" {
+				op, err := a.find("back")
+				if err != nil {
+					t.Fatal(err)
+				}
+				op.cancel(errCancelled)
+			}
+			if by == "cancel and stop" {
+				a.Close()
+				if state := m.disk["back"].Operation.State; state != agentpb.State_STATE_ACTING {
+					t.Errorf("on disk: %v", state)
+				}
+				return
+			}
+			if op := <-ended; op.GetState() != agentpb.State_STATE_SUCCEEDED {
+				t.Errorf("%v", op)
+			}
+		})
+	}
+}
+
+// A store that cannot be opened says nothing of what an agent that died has made.
+func TestReturnWithoutItsStore(t *testing.T) {
+	closed := errors.New("no such folder")
+	s := Store{Open: func(context.Context) (*image.Images, error) { return nil, closed }}
+	if err := s.Return(t.Context(), "none", "id", &offload.Steps{}, time.Second); !errors.Is(err, closed) || errors.Is(err, offload.ErrUnfinished) {
+		t.Error(err)
+	}
+	if err := s.Return(t.Context(), "none", "id", &offload.Steps{Making: []int{7}}, time.Second); !errors.Is(err, offload.ErrUnfinished) {
+		t.Error(err)
 	}
 }

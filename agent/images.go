@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/muster-sched/muster/checkpoint"
@@ -84,7 +85,9 @@ func (s Store) Restore(ctx context.Context, dir string, pids []int) (used []stri
 // Return is that of [Images].
 func (s Store) Return(ctx context.Context, dir, id string, steps *offload.Steps, timeout time.Duration) error {
 	images, err := s.Open(ctx)
-	if err != nil {
+	if err != nil && len(steps.Making) > 0 { // what an agent that died made may be there
+		return fmt.Errorf("%w: %w", offload.ErrUnfinished, err)
+	} else if err != nil {
 		return err
 	}
 	w := &offload.Whole{Dir: dir, Lease: lease, Calls: s.Calls(dir), Images: images}

@@ -37,18 +37,27 @@ func (w *Whole) Settle(ctx context.Context) error {
 	return nil
 }
 
+// ErrUnfinished is a Return that leaves processes which wait: the same call again, with the same steps, ends it. Until then they go on when
+// their lease ends, so nothing else may be made of their image.
+var ErrUnfinished = errors.New("the processes are back and wait")
+
 // Return brings the processes of an image back, and lets them go on, once, whoever dies at it: the image is deleted before a process goes on.
-// After an error none of the processes is there, and the image is; one that is back and has no image goes on by itself
-// when its lease ends. The processes must have had the folder Dir. The image is named by its ID.
+// After an error none of the processes is there, unless it is ErrUnfinished. The processes must have had the folder Dir. The image is named by its ID.
 func (w *Whole) Return(ctx context.Context, id string, s *Steps, timeout time.Duration) error {
+	err := w.tryReturn(ctx, id, s, timeout)
+	if err != nil && len(s.Making) > 0 && (w.CRIU.Running() || len(w.there(s.Making)) > 0) {
+		return fmt.Errorf("%w: %w", ErrUnfinished, err)
+	}
+	return err
+}
+
+func (w *Whole) tryReturn(ctx context.Context, id string, s *Steps, timeout time.Duration) error {
 	if err := w.Settle(ctx); err != nil {
 		return err
 	}
 	e, err := w.Images.Find(ctx, id)
 	if len(s.Back) > 0 && errors.Is(err, fs.ErrNotExist) {
 		return w.open(ctx, s.Back, timeout)
-	} else if err != nil && len(s.Back) > 0 {
-		return fmt.Errorf("%w: %w", ErrUnfinished, err)
 	} else if err != nil {
 		return err
 	}
@@ -68,12 +77,14 @@ func (w *Whole) Return(ctx context.Context, id string, s *Steps, timeout time.Du
 	}
 	// 2. The processes, whose calls wait.
 	s.Making, s.Back = nil, nil
+	var making []int
 	for i := range m.Ranks {
-		s.Making = append(s.Making, m.Ranks[i].PID)
+		making = append(making, m.Ranks[i].PID)
 	}
-	if there := w.there(s.Making); len(there) > 0 {
+	if there := w.there(making); len(there) > 0 {
 		return fmt.Errorf("image %s: process %d: %w", e.ID, there[0], criu.ErrRuns)
 	}
+	s.Making = making
 	if err := s.Keep(s); err != nil {
 		return err
 	}
@@ -86,8 +97,8 @@ func (w *Whole) Return(ctx context.Context, id string, s *Steps, timeout time.Du
 				_, found := w.Images.Find(context.WithoutCancel(ctx), id)
 				if errors.Is(found, fs.ErrNotExist) {
 					err = nil
-				} else if found != nil {
-					return fmt.Errorf("%w: %w", ErrUnfinished, err)
+				} else if found != nil { // it may be gone
+					return err
 				}
 			}
 		}
@@ -95,7 +106,7 @@ func (w *Whole) Return(ctx context.Context, id string, s *Steps, timeout time.Du
 	if err != nil {
 		if root != 0 {
 			if undo := w.End(root); undo != nil {
-				return fmt.Errorf("%w: %w; %w", ErrUnfinished, err, undo)
+				return errors.Join(err, undo)
 			}
 		}
 		s.Back = nil
@@ -103,9 +114,6 @@ func (w *Whole) Return(ctx context.Context, id string, s *Steps, timeout time.Du
 	}
 	return w.open(context.WithoutCancel(ctx), pids, timeout)
 }
-
-// ErrUnfinished is a Return that left processes which wait, and perhaps their image: the same call again ends it.
-var ErrUnfinished = errors.New("the processes are back and wait")
 
 // open lets processes go on that are back. Those that went on before, and ended, are passed over.
 func (w *Whole) open(ctx context.Context, pids []int, timeout time.Duration) error {

@@ -94,6 +94,33 @@ func TestReturn(t *testing.T) {
 		}
 	}
 
+	// The store is away when a caller begins again: what the one that died has made waits, so its image is not to be used elsewhere.
+	for name, c := range map[string]struct {
+		store image.Store
+		back  []int
+	}{"no list": {unlisted{dir}, nil}, "no manifest": {unread{dir}, []int{p.PID}}, "no list, and it is back": {unlisted{dir}, []int{p.PID}}} {
+		saved, err := w.Checkpoint(ctx, p.PID, "image", once)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := w.BringBack(ctx, saved.Entry, 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		steps := &offload.Steps{Making: []int{p.PID}, Back: c.back, Keep: kept}
+		w.Images = &image.Images{Store: c.store}
+		err = w.Return(ctx, saved.ID, steps, 10*time.Second)
+		w.Images = images
+		if !errors.Is(err, offload.ErrUnfinished) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := w.Return(ctx, saved.ID, steps, 10*time.Second); err != nil {
+			t.Fatal(name, err)
+		}
+		if got := strings.TrimPrefix(p.Do("sum 0 %d", mib), "sum "); got != sum {
+			t.Fatalf("%s: %s; before %s", name, got, sum)
+		}
+	}
+
 	// Another process that has the ID is not the one of a caller who died: it stays.
 	saved, err := w.Checkpoint(ctx, p.PID, "image", once)
 	if err != nil {
@@ -105,7 +132,7 @@ func TestReturn(t *testing.T) {
 	if _, _, err := w.BringBack(ctx, saved.Entry, 10*time.Second); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Return(ctx, saved.ID, &offload.Steps{Keep: kept}, 10*time.Second); !errors.Is(err, criu.ErrRuns) || !gpu.Alive(p.PID) {
+	if err := w.Return(ctx, saved.ID, &offload.Steps{Keep: kept}, 10*time.Second); !errors.Is(err, criu.ErrRuns) || errors.Is(err, offload.ErrUnfinished) || !gpu.Alive(p.PID) {
 		t.Errorf("%v; the process is there: %t", err, gpu.Alive(p.PID))
 	}
 }
@@ -114,3 +141,20 @@ func TestReturn(t *testing.T) {
 type stays struct{ image.Dir }
 
 func (stays) Delete(context.Context, string) error { return errors.New("the disk is full") }
+
+// unlisted is a store that cannot be listed, and unread one whose images cannot be read.
+type (
+	unlisted struct{ image.Dir }
+	unread   struct{ image.Dir }
+)
+
+var errAway = errors.New("the store does not answer")
+
+func (unlisted) List(context.Context, string) ([]image.Object, error) { return nil, errAway }
+
+func (s unread) Get(ctx context.Context, name string) ([]byte, error) {
+	if strings.HasPrefix(name, "images/") {
+		return nil, errAway
+	}
+	return s.Dir.Get(ctx, name)
+}
