@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -128,7 +130,7 @@ func (m *migrateProcess) run(c *cobra.Command) error {
 	m.whole.Step, m.whole.CRIU.Tag = func(string, int64) {}, m.name
 	defer func() { m.whole.Calls.Close() }()
 	// 2. The image, if an earlier command has not made it.
-	e, err := m.image(ctx)
+	e, err := m.image(ctx, client)
 	if err != nil {
 		return pauseError(m.dir, interrupted(ctx, err))
 	}
@@ -148,13 +150,46 @@ func (m *migrateProcess) run(c *cobra.Command) error {
 		return fmt.Errorf("%w; process %d is in image %s, or goes on there: the same command again ends what was begun", m.at.failed(c, err, ""), m.pid, e.ID)
 	}
 	// 4. It did not begin there, or has been taken back: it goes on here.
-	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(m.within))
-	defer cancel()
-	steps := &offload.Steps{Keep: func(*offload.Steps) error { return nil }}
-	if undo := m.whole.Return(back, e.ID, steps, time.Duration(m.within)); undo != nil {
+	switch undo := m.back(context.WithoutCancel(ctx), returning{Image: e.ID}); {
+	case errors.Is(undo, offload.ErrUnfinished):
+		return fmt.Errorf("%w; and process %d: %w; the same command again ends what was begun", err, m.pid, undo)
+	case undo != nil:
 		return fmt.Errorf("%w; and it does not go on here: %w; it is in image %s: muster restore --image %s brings it back", err, undo, e.ID, e.ID)
 	}
 	return fmt.Errorf("%w; process %d goes on here", err, m.pid)
+}
+
+// returning is how far a process has come on its way back here. It is in a file beside the processes' pages, which outlasts a command that is killed.
+type returning struct {
+	Image        string // its ID
+	Making, Back []int  // as in [offload.Steps]
+}
+
+func (m *migrateProcess) returningFile() string { return filepath.Join(m.dir, m.name+".back") }
+
+// back lets the process go on here, from where an earlier command left it.
+func (m *migrateProcess) back(ctx context.Context, r returning) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(m.within))
+	defer cancel()
+	steps := &offload.Steps{Making: r.Making, Back: r.Back, Keep: func(s *offload.Steps) error {
+		text, err := json.Marshal(returning{r.Image, s.Making, s.Back})
+		if err != nil {
+			return err
+		}
+		next := m.returningFile() + ".new"
+		if err := os.WriteFile(next, text, 0o600); err != nil {
+			return err
+		}
+		return os.Rename(next, m.returningFile())
+	}}
+	err := m.whole.Return(ctx, r.Image, steps, time.Duration(m.within))
+	if errors.Is(err, offload.ErrUnfinished) {
+		return err
+	}
+	if gone := os.Remove(m.returningFile()); err == nil && !errors.Is(gone, fs.ErrNotExist) {
+		return gone
+	}
+	return err
 }
 
 // nameOnTheWay is the name of the image of a process on its way from a host to an agent.
@@ -163,24 +198,40 @@ func nameOnTheWay(host, to string, pid int) string {
 	return fmt.Sprintf("process-%d-%x", pid, sum[:8])
 }
 
-// image is the image that has the process. Then the process is not here.
-func (m *migrateProcess) image(ctx context.Context) (image.Entry, error) {
+// image is the image that has the process, once what an earlier command began has ended. Then the process is not here.
+func (m *migrateProcess) image(ctx context.Context, client *agent.Client) (image.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(m.within))
 	defer cancel()
 	if err := m.whole.Settle(ctx); err != nil { // of a command that was killed
 		return image.Entry{}, err
 	}
+	if text, err := os.ReadFile(m.returningFile()); err == nil {
+		var r returning
+		if err := json.Unmarshal(text, &r); err != nil {
+			return image.Entry{}, fmt.Errorf("%s: expected how far process %d is on its way back, as JSON; %w", m.returningFile(), m.pid, err)
+		}
+		if err := m.back(ctx, r); err != nil {
+			return image.Entry{}, err
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return image.Entry{}, err
+	}
+	here := gpu.Alive(m.pid) // before the agent says what it does: it may be one of this machine
 	e, err := m.whole.Images.Find(ctx, m.name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return e, err
 	}
-	if here := gpu.Alive(m.pid); !here {
+	if !here {
 		if err != nil {
 			return e, fmt.Errorf("there is no process %d here, and no image of it that is on its way to %s", m.pid, m.to)
 		}
 		return e, nil
 	}
-	if err == nil { // the process has not ended since: it is right, and the image of no use
+	if err == nil {
+		if _, err := client.Get(ctx, &agentpb.GetRequest{Id: e.ID}); rpc.Code(err) != codes.NotFound {
+			return e, err
+		}
+		// The process has not ended since: it is right, and the image of no use.
 		same, err := m.whole.IsOf(ctx, e)
 		if err != nil {
 			return e, err
@@ -201,19 +252,22 @@ func (m *migrateProcess) image(ctx context.Context) (image.Entry, error) {
 func (m *migrateProcess) ask(ctx context.Context, client *agent.Client, id string) (*agentpb.Operation, error) {
 	limited, cancel := context.WithTimeout(ctx, time.Duration(m.within)+unreached)
 	defer cancel()
-	op, err := client.Get(limited, &agentpb.GetRequest{Id: id})
-	if rpc.Code(err) == codes.NotFound {
-		return client.Do(limited, &agentpb.RunRequest{Id: id, Action: agentpb.Action_ACTION_RESTORE, Image: id, Deadline: timestamppb.New(time.Now().Add(time.Duration(m.within)))}, unreached)
-	}
-	for err == nil && op.State == agentpb.State_STATE_ACTING { // of a command that was killed
-		select {
+	for {
+		op, err := client.Get(limited, &agentpb.GetRequest{Id: id})
+		if rpc.Code(err) == codes.NotFound {
+			op, err = client.Do(limited, &agentpb.RunRequest{Id: id, Action: agentpb.Action_ACTION_RESTORE, Image: id, Deadline: timestamppb.New(time.Now().Add(time.Duration(m.within)))}, unreached)
+			if rpc.Code(err) != codes.AlreadyExists {
+				return op, err
+			}
+		} else if err != nil || op.State != agentpb.State_STATE_ACTING {
+			return op, err
+		}
+		select { // a command that was killed, or works beside this one, has asked
 		case <-limited.Done():
 			return nil, rpc.FromContextError(limited.Err()).Err()
 		case <-time.After(100 * time.Millisecond):
 		}
-		op, err = client.Get(limited, &agentpb.GetRequest{Id: id})
 	}
-	return op, err
 }
 
 // refused says whether an agent has answered that it began nothing.

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/muster-sched/muster/checkpoint/criu"
+	"github.com/muster-sched/muster/checkpoint/image"
+	"github.com/muster-sched/muster/checkpoint/offload"
 	"github.com/muster-sched/muster/gpu/gputest"
 )
 
@@ -139,9 +141,7 @@ func TestMigrateProcess(t *testing.T) {
 	}
 	random, rounds, killed := rand.New(rand.NewPCG(1, 2)), 6, 0
 	if testing.Short() {
-		// Both nodes are on this machine. A command that comes while the agent makes the process of one that was killed finds its ID in use here, and
-		// refuses: that happens on a busy machine.
-		rounds = 0
+		rounds = 1
 	}
 	for round := range rounds { // the command dies
 		to := []*node{second, first}[round%2]
@@ -217,6 +217,42 @@ func TestMigrateProcessBack(t *testing.T) {
 		if got := strings.TrimPrefix(p.Do("sum 0 1048576"), "sum "); got != sum {
 			t.Errorf("%s; before %s", got, sum)
 		}
+	}
+	// A command is killed on the way back here, when it has made the process: the same command ends that, and begins again.
+	for _, v := range x.environment {
+		if k, v, _ := strings.Cut(v, "="); strings.HasPrefix(k, "MUSTER_") {
+			t.Setenv(k, v)
+		}
+	}
+	refuses := x.node("n3", " --gpu-dir "+x.n.Dir)
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := migrateProcess{name: nameOnTheWay(host, refuses.address, p.PID), dir: x.n.Dir}
+	x.says(x.command(fmt.Sprintf("checkpoint %d --process --store %s --name %s --gpu-dir %s", p.PID, x.store, m.name, x.n.Dir)), 0, "image ")
+	images, err := image.Open(t.Context(), image.Dir(x.store), nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &offload.Whole{Dir: x.n.Dir, Lease: pauseLease, Calls: gpuCalls(x.n.Dir), Images: images, Step: func(string, int64) {}}
+	defer w.Calls.Close()
+	e, err := w.Images.Find(t.Context(), m.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := w.BringBack(t.Context(), e, 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(m.returningFile(), fmt.Appendf(nil, `{"Image": %q, "Making": [%d]}`, e.ID, p.PID), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x.says(x.migrate(p, refuses), 1, "has no store of images")
+	if got := strings.TrimPrefix(p.Do("sum 0 1048576"), "sum "); got != sum {
+		t.Errorf("%s; before %s", got, sum)
+	}
+	if left, _ := filepath.Glob(m.returningFile() + "*"); len(left) > 0 {
+		t.Error(left)
 	}
 	gone := x.node("n2", " --gpu-dir "+x.n.Dir)
 	gone.kill()
