@@ -164,6 +164,16 @@ func (k *knowledge) namesOne(before []byte) bool {
 	return k.named[string(word)] || word[len(word)-1] == 's' && k.named[string(word[:len(word)-1])]
 }
 
+// joined returns the end of a run of digits that begins at i, with what joins them in times, dates, addresses and decimal numbers, and how often that does.
+func joined(line []byte, i int) (end, joints int) {
+	for end = i; end < len(line) && (isDigit(line[end]) || end+1 < len(line) && isDigit(line[end+1]) && isJoint(line[end])); end++ {
+		if !isDigit(line[end]) {
+			joints++
+		}
+	}
+	return end, joints
+}
+
 // numbers calls yield with each number of a line that may count something, and the shape of what stands before it and of the word behind it.
 func (k *knowledge) numbers(line []byte, yield func(at shape, n int64)) {
 	h, letters := noShape, 0
@@ -179,20 +189,10 @@ func (k *knowledge) numbers(line []byte, yield func(at shape, n int64)) {
 			i++
 			continue
 		}
-		// A run of digits, with what joins them in times, dates, addresses and decimal numbers.
-		end, joints, slash := i, 0, 0
-		for end < len(line) && (isDigit(line[end]) || end+1 < len(line) && isDigit(line[end+1]) && isJoint(line[end])) {
-			if !isDigit(line[end]) {
-				joints++
-			}
-			if line[end] == '/' {
-				slash = end
-			}
-			end++
-		}
+		end, joints := joined(line, i)
 		digits, total := end-i, []byte(nil)
-		if joints == 1 && slash > 0 { // "3/5"
-			digits, total = slash-i, line[slash:end]
+		if slash := bytes.IndexByte(line[i:end], '/'); joints == 1 && slash > 0 { // "3/5"
+			digits, total = slash, line[i+slash:end]
 		}
 		inWord := i > 0 && (isWord(line[i-1]) || line[i-1] == '_' || line[i-1] == '-' && i > 1 && isWord(line[i-2]))
 		hasUnit := end < len(line) && (isWord(line[end]) || line[end] == '_')

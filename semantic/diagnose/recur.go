@@ -118,13 +118,7 @@ func kindOf(line []byte) (shape, kind) {
 			i++
 			continue
 		}
-		end, joints := i, 0
-		for end < len(line) && (isDigit(line[end]) || end+1 < len(line) && isDigit(line[end+1]) && isJoint(line[end])) {
-			if !isDigit(line[end]) {
-				joints++
-			}
-			end++
-		}
+		end, joints := joined(line, i)
 		h = h.with('#')
 		if number := line[i:end]; joints == 0 || joints == 1 && bytes.IndexByte(number, '.') >= 0 && (i == 0 || line[i-1] != '[') {
 			numbers.values = numbers.values.and(number).with(' ')
