@@ -196,6 +196,8 @@ type Limit struct {
 	Queue  string
 	GPUs   int64
 	Others v1.ResourceList
+	// Isolated says that the queue may never use more; a Shared one may while evicted pods leave.
+	Isolated bool
 }
 
 // Quotas returns which queues use more than they may.

@@ -98,14 +98,14 @@ func TestQuotas(t *testing.T) {
 	waits := pod("w", "1", "9")
 	waits.Spec.NodeName = ""
 	pods := []*v1.Pod{pod("a", "1", "2"), pod("b", "1", "0", fraction, "0.5"), waits}
-	if got := Quotas([]Limit{{"q", 2500, v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}, {Queue: "other"}}, pods); len(got) > 0 {
+	if got := Quotas([]Limit{{Queue: "q", GPUs: 2500, Others: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}, {Queue: "other"}}, pods); len(got) > 0 {
 		t.Errorf("found %q", got)
 	}
 	if got := Quotas([]Limit{{Queue: "q", GPUs: 2499}}, pods); len(got) != 1 || !strings.Contains(got[0], "uses 2500") {
 		t.Errorf("found %q", got)
 	}
 	few := v1.ResourceList{v1.ResourceCPU: resource.MustParse("1900m")}
-	if got := Quotas([]Limit{{"q", 2500, few}}, pods); len(got) != 1 || !strings.Contains(got[0], "uses 2 of cpu, and may use 1900m") {
+	if got := Quotas([]Limit{{Queue: "q", GPUs: 2500, Others: few}}, pods); len(got) != 1 || !strings.Contains(got[0], "uses 2 of cpu, and may use 1900m") {
 		t.Errorf("found %q", got)
 	}
 }

@@ -87,7 +87,7 @@ func (c *cluster) crashLoad(seed uint64) *crashLoad {
 		return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
 	}
 	l.limits = []audit.Limit{
-		{Queue: "lab", GPUs: 40_000, Others: of("48", "32Gi")}, {Queue: "iso", GPUs: 16_000, Others: of("30", "24Gi")}, {Queue: "prod", GPUs: 80_000},
+		{Queue: "lab", GPUs: 40_000, Others: of("48", "32Gi")}, {Queue: "iso", GPUs: 16_000, Others: of("30", "24Gi"), Isolated: true}, {Queue: "prod", GPUs: 80_000},
 	}
 	c.group("train", westNodes, func(g *schedulingv1beta1.PodGroup) { g.Labels[v1alpha1.QueueLabel] = "prod" })
 	c.budget(policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(crashReplicas - 1))})

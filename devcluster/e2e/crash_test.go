@@ -129,12 +129,19 @@ type journal struct {
 	shunned map[string]bool // nodes that take no GPUs from then on
 	// away are the nodes that went away in the last storm, whether they are back or not.
 	away map[string]bool
+	// over is since when queues hold more than they may.
+	over map[string]time.Time
 }
+
+// whileTheyLeave is how long a Shared queue may hold more than its quota. Evicted pods give theirs back at once, and hold what they
+// have until they have left: others of the queue may start meanwhile. The requests to evict them fail for a while, and may be lost with
+// the scheduler; most pods end within seconds.
+const whileTheyLeave = 15 * time.Second
 
 // journal keeps a journal of the namespace's pods from now on.
 func (c *cluster) journal(limits []audit.Limit) *journal {
 	c.Helper()
-	j := &journal{nodes: map[string]*v1.Node{}, limits: limits, on: map[string]map[types.UID]*v1.Pod{}, places: map[types.UID]string{}, away: map[string]bool{}}
+	j := &journal{nodes: map[string]*v1.Node{}, limits: limits, on: map[string]map[types.UID]*v1.Pod{}, places: map[types.UID]string{}, away: map[string]bool{}, over: map[string]time.Time{}}
 	nodes, err := admin.CoreV1().Nodes().List(ctx(), metav1.ListOptions{})
 	c.must(err)
 	for i := range nodes.Items {
@@ -170,6 +177,7 @@ func (j *journal) saw(p *v1.Pod, gone bool) {
 		if gone {
 			delete(j.places, p.UID)
 		}
+		j.auditQuotas(p)
 		return
 	}
 	j.on[node][p.UID], j.places[p.UID] = p, node
@@ -183,6 +191,11 @@ func (j *journal) saw(p *v1.Pod, gone bool) {
 	for _, problem := range audit.Node(j.nodes[node], slices.Collect(maps.Values(j.on[node]))) {
 		j.find("when pod %s was bound: %s", p.Name, problem)
 	}
+	j.auditQuotas(p)
+}
+
+// auditQuotas audits what queues hold after a change of a pod.
+func (j *journal) auditQuotas(p *v1.Pod) {
 	var all []*v1.Pod
 	for _, on := range j.on {
 		for _, o := range on {
@@ -193,8 +206,21 @@ func (j *journal) saw(p *v1.Pod, gone bool) {
 			}
 		}
 	}
-	for _, problem := range audit.Quotas(j.limits, all) {
-		j.find("when pod %s was bound: %s", p.Name, problem)
+	for i := range j.limits {
+		l := &j.limits[i]
+		problems := audit.Quotas(j.limits[i:i+1], all)
+		since, was := j.over[l.Queue]
+		switch {
+		case len(problems) == 0:
+			delete(j.over, l.Queue)
+			continue
+		case !was:
+			since = time.Now()
+			j.over[l.Queue] = since
+		}
+		if l.Isolated || time.Since(since) > whileTheyLeave {
+			j.find("after pod %s has changed, and for %v: %s", p.Name, time.Since(since).Round(time.Millisecond), strings.Join(problems, "; "))
+		}
 	}
 }
 
@@ -202,7 +228,7 @@ func (j *journal) saw(p *v1.Pod, gone bool) {
 func (j *journal) storm() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.old, j.away = nil, map[string]bool{}
+	j.old, j.away, j.over = nil, map[string]bool{}, map[string]time.Time{}
 }
 
 // nodeAway is called before a node goes away.
