@@ -4,6 +4,7 @@
 package image
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -86,6 +87,8 @@ type Saved struct {
 	Entry
 	Bytes   int64 `json:"bytes"`       // of all processes
 	Written int64 `json:"storedBytes"` // new in the store, the manifest included
+
+	regions keptRegions // of the save that has just ended; nil: an earlier one made the image
 }
 
 // Entry is how an image is found: by its ID, or by its name, if it has one.
@@ -145,7 +148,7 @@ func (im *Images) Save(ctx context.Context, name string, sources []Source, files
 	if m.RegionBytes == 0 {
 		m.RegionBytes = RegionBytes
 	}
-	w := &writer{im: im, seen: regionSet{}}
+	w := &writer{im: im, seen: keptRegions{}}
 	for _, s := range sources {
 		rank, err := w.rank(ctx, s, uint64(m.RegionBytes))
 		if err != nil {
@@ -172,7 +175,7 @@ func (im *Images) Save(ctx context.Context, name string, sources []Source, files
 	if err != nil {
 		return Saved{}, err
 	}
-	saved := Saved{Entry{id, name}, m.Bytes(), w.written + int64(len(object))}
+	saved := Saved{Entry{id, name}, m.Bytes(), w.written + int64(len(object)), w.seen}
 	if err := im.Store.Put(ctx, "images/"+saved.String(), object); err != nil {
 		return Saved{}, err
 	}
@@ -182,13 +185,19 @@ func (im *Images) Save(ctx context.Context, name string, sources []Source, files
 	return saved, nil
 }
 
-type regionSet map[name]bool
+// kept is a region of an image that was saved.
+type kept struct {
+	bytes   uint64
+	written bool // by the save; else the store had it, and the save has read it
+}
+
+type keptRegions map[name]kept
 
 // writer writes the regions of an image that the store does not have.
 type writer struct {
 	im      *Images
 	mu      sync.Mutex
-	seen    regionSet // written by this writer, or found
+	seen    keptRegions
 	written int64
 }
 
@@ -287,23 +296,36 @@ func (w *writer) region(ctx context.Context, region, to []byte) error {
 	n := w.im.Key.nameOf(region)
 	copy(to, n[:])
 	w.mu.Lock()
-	seen := w.seen[n]
-	w.seen[n] = true
+	_, seen := w.seen[n]
+	if !seen {
+		w.seen[n] = kept{bytes: uint64(len(region))}
+	}
 	w.mu.Unlock()
 	if seen {
 		return nil
 	}
-	switch _, err := w.im.region(ctx, n, uint64(len(region))); {
-	case err == nil:
-		return nil
-	case !errors.Is(err, ErrDamaged):
+	if there, err := w.im.has(ctx, n, region); there || err != nil {
 		return err
 	}
 	object := w.im.Key.encode(n, region)
 	w.mu.Lock()
+	w.seen[n] = kept{bytes: uint64(len(region)), written: true}
 	w.written += int64(len(object))
 	w.mu.Unlock()
 	return w.im.Store.Put(ctx, n.object(), object)
+}
+
+// has reads a region and says whether it is this one: false also if it is damaged.
+func (im *Images) has(ctx context.Context, n name, region []byte) (bool, error) {
+	object, err := im.Store.Get(ctx, n.object())
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, of(n.object(), err)
+	}
+	found, err := im.Key.content(n, object, uint64(len(region)))
+	return err == nil && bytes.Equal(found, region), nil
 }
 
 // region reads and verifies a region: ErrDamaged also if there is none.
@@ -371,25 +393,6 @@ func (im *Images) Manifest(ctx context.Context, e Entry) (*Manifest, error) {
 // Delete removes an image. Its regions stay until Collect: other images may have them.
 func (im *Images) Delete(ctx context.Context, e Entry) error {
 	return im.Store.Delete(ctx, "images/"+e.String())
-}
-
-// Verify reads all of an image and compares it with its names and checksums.
-func (im *Images) Verify(ctx context.Context, e Entry) error {
-	m, err := im.Manifest(ctx, e)
-	if err != nil {
-		return err
-	}
-	for i := range m.Ranks {
-		if err := im.Restore(ctx, m, i, nil); err != nil {
-			return of("image "+e.ID, err)
-		}
-	}
-	for i := range m.Files {
-		if err := im.RestoreFile(ctx, m, i, nil); err != nil {
-			return of("image "+e.ID, err)
-		}
-	}
-	return nil
 }
 
 // zeros is what has no region, and what is between two ranges.

@@ -255,7 +255,7 @@ func TestSaveThatEndsEarly(t *testing.T) {
 	for left := range before + 5 {
 		dir := Dir(t.TempDir())
 		old := save(t, &Images{Store: dir}, data(noise(1, 100)))
-		f := data(noise(2, RegionBytes), noise(3, 3))
+		f := data(noise(2, RegionBytes), noise(1, 100), noise(3, 3)) // the old one has the middle
 		im := &Images{Store: &broken{Dir: dir, left: left}}
 		_, err := im.Save(ctx, "", []Source{{File: bytes.NewReader(f), Size: int64(len(f))}})
 		if (err == nil) != (left == before+4) {

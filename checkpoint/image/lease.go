@@ -307,16 +307,8 @@ func (im *Images) named(ctx context.Context) (map[string]bool, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w; nothing is removed while an image cannot be read", err)
 		}
-		add := func(regions []byte) {
-			for r := regions; len(r) > 0; r = r[len(name{}):] {
-				named[name(r).text()] = true
-			}
-		}
-		for i := range m.Ranks {
-			add(m.Ranks[i].Regions)
-		}
-		for i := range m.Files {
-			add(m.Files[i].Regions)
+		for n := range m.names() {
+			named[n.text()] = true
 		}
 	}
 	return named, nil

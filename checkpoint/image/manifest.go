@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -163,4 +164,24 @@ func parse(text []byte) (*Manifest, error) {
 // SameMemory says whether a whole file with these ranges has the memory of the rank, by the library's checksums.
 func (r *Rank) SameMemory(found []Range, size int64) bool {
 	return size == r.FileBytes && slices.Equal(found, r.Ranges)
+}
+
+// names yields the names of all regions, as often as they are named, and that of no region where the bytes are 0.
+func (m *Manifest) names() iter.Seq[name] {
+	return func(yield func(name) bool) {
+		all := make([][]byte, 0, len(m.Ranks)+len(m.Files))
+		for i := range m.Ranks {
+			all = append(all, m.Ranks[i].Regions)
+		}
+		for i := range m.Files {
+			all = append(all, m.Files[i].Regions)
+		}
+		for _, regions := range all {
+			for ; len(regions) > 0; regions = regions[len(name{}):] {
+				if !yield(name(regions)) {
+					return
+				}
+			}
+		}
+	}
 }

@@ -102,6 +102,15 @@ func (k *Key) encode(n name, region []byte) []byte {
 
 // decode is the way back. What it returns has the name, and so many bytes.
 func (k *Key) decode(n name, object []byte, size uint64) ([]byte, error) {
+	region, err := k.content(n, object, size)
+	if err == nil && k.nameOf(region) != n {
+		err = ErrDamaged
+	}
+	return region, err
+}
+
+// content is decode for who has the region, and compares all of it: that needs no name.
+func (k *Key) content(n name, object []byte, size uint64) ([]byte, error) {
 	body, err := k.open(n[:], object)
 	if err != nil {
 		return nil, err
@@ -119,7 +128,7 @@ func (k *Key) decode(n name, object []byte, size uint64) ([]byte, error) {
 	default:
 		return nil, ErrDamaged
 	}
-	if uint64(len(region)) != size || k.nameOf(region) != n {
+	if uint64(len(region)) != size {
 		return nil, ErrDamaged
 	}
 	return region, nil

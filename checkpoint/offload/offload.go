@@ -114,8 +114,8 @@ func moveAway(ctx context.Context, shim *checkpoint.Shim, images *image.Images, 
 	if !job.Move {
 		return nil
 	}
-	job.Step("verifying", saved.Bytes)
-	if err := images.Verify(ctx, saved.Entry); err != nil {
+	job.Step("verifying", saved.Unread())
+	if err := images.VerifySaved(ctx, saved); err != nil {
 		return fmt.Errorf("the image is not used, and the memory stays where it is: %w", err)
 	}
 	for _, h := range all {

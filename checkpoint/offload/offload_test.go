@@ -438,6 +438,10 @@ func (m *mortal) Get(ctx context.Context, object string) ([]byte, error) {
 	m.step()
 	return m.Dir.Get(ctx, object)
 }
+func (m *mortal) Has(ctx context.Context, object string) (bool, error) {
+	m.step()
+	return m.Dir.Has(ctx, object)
+}
 func (m *mortal) Delete(ctx context.Context, object string) error {
 	m.step()
 	return m.Dir.Delete(ctx, object)

@@ -210,8 +210,8 @@ func (w *Whole) dump(ctx context.Context, b *checkpoint.Hybrid, root int, name s
 		if saved, err = w.Images.Save(ctx, name, ranks, files...); err != nil {
 			return err
 		}
-		w.Step("verifying", saved.Bytes)
-		if err := w.Images.Verify(ctx, saved.Entry); err != nil {
+		w.Step("verifying", saved.Unread())
+		if err := w.Images.VerifySaved(ctx, saved); err != nil {
 			return err
 		}
 		for _, pid := range pids { // they end now: the driver is not to bring them back

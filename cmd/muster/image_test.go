@@ -74,6 +74,31 @@ func TestImages(t *testing.T) {
 	muster(2, "image list --store "+store, "its images are encrypted: expected --key")
 }
 
+// A user checkpoints a process twice: what did not change in between is in the store already, as long as it was not collected.
+func TestCheckpointAgain(t *testing.T) {
+	n := gputest.NewNode(t, 64)
+	t.Setenv("MUSTER_GPU_DIR", n.Dir)
+	p := n.Start(t)
+	muster := user(t, "PID", strconv.Itoa(p.PID), "AT", "--store "+filepath.Join(t.TempDir(), "images"))
+	p.Do("alloc %d", 8<<20)
+	checkpoint := func(changed int, want string) {
+		t.Helper()
+		p.Send("train 0 %d 10", changed) // to bytes that do not compress
+		p.Until("sum ")
+		sum := p.Do("sum 0 %d", 8<<20)
+		muster(0, "checkpoint PID AT", ": 8 MiB, of which "+want+" are new in the store; the memory on the host is free")
+		muster(0, "restore PID AT", "Running")
+		if got := p.Do("sum 0 %d", 8<<20); got != sum {
+			t.Errorf("%s before, %s after", sum, got)
+		}
+	}
+	checkpoint(8<<20, "8 MiB")
+	checkpoint(2<<20, "2 MiB")
+	checkpoint(0, "0 MiB")
+	muster(0, "image collect AT", "removed")
+	checkpoint(0, "8 MiB")
+}
+
 // A user moves a whole process to an image, and brings it back. What cannot be is said in a line.
 func TestWholeProcess(t *testing.T) {
 	if err := (criu.Program{}).Check(t.Context()); err != nil {
