@@ -96,9 +96,10 @@ func (e *Election) allotted(ctx context.Context, seats []*seat) []bool {
 		return mine
 	}
 	var members []string
-	holders, over, agreed := make([]string, len(seats)), make([]*coordinationv1.Lease, len(seats)), false
+	holders, over, agreed, others := make([]string, len(seats)), make([]*coordinationv1.Lease, len(seats)), false, false
 	for _, l := range leases {
 		if l.layout != e.layout {
+			others = others || l.name == Name && l.live
 			continue
 		}
 		agreed = agreed || l.name == Name
@@ -120,8 +121,9 @@ func (e *Election) allotted(ctx context.Context, seats []*seat) []bool {
 	}
 	for i, member := range allot(holders, members) {
 		// Until the rest is held by an instance with the same shards, one with others
-		// may decide on any.
-		mine[i] = member == e.leader.Identity && (agreed || i == RestOf(e.shards) || seats[i] != nil)
+		// may decide on any. That one waits until all other shards are given up: if this instance kept
+		// what it has, neither would decide on the rest.
+		mine[i] = member == e.leader.Identity && (agreed || i == RestOf(e.shards) || seats[i] != nil && !others)
 		// An instance that was cut off just after it took the shard renewed the shard's Lease
 		// later than its own: this one may wait for it already.
 		if mine[i] && over[i] != nil && *over[i].Spec.HolderIdentity != e.leader.Identity {

@@ -177,12 +177,15 @@ func TestAllotted(t *testing.T) {
 		t.Error("an instance that ends leaves its lease")
 	}
 
-	// Others divide the pools otherwise: they come first, but what is held is kept.
+	// Others divide the pools otherwise: who holds the rest comes first, and what is held is given up.
 	l = newLessee(t, shards)
 	l.leased(Name, "c", "otherwise", false)
 	l.leased(memberPrefix+objectName("c"), "c", "otherwise", false)
 	check("others have the rest", mine(l), "*")
-	check("others have taken the rest", mine(l, nil, &seat{}, &seat{leaving: true}), "*", "A100", "H800")
+	check("others have taken the rest", mine(l, nil, &seat{}, &seat{leaving: true}), "*")
+	l = newLessee(t, shards)
+	l.leased(Name, "c", "otherwise", true)
+	check("others had the rest", mine(l, nil, &seat{}, &seat{}), "*", "A100", "H800")
 
 	// Without an answer all stays as it is.
 	l.client.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("no") })
@@ -344,6 +347,39 @@ func TestShardIsHandedOver(t *testing.T) {
 		synctest.Wait()
 		if a, b := one.d.has(), other.d.has(); a != 1 || b != 1 {
 			t.Errorf("they decide on %d and %d shards", a, b)
+		}
+		end(nil)
+		close(stopped)
+	})
+}
+
+// An instance has one of its shards and waits for the rest, which an instance with other shards takes: that waits until all others are
+// given up, and neither would decide on the rest.
+func TestOthersTakeTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLessee(t, []string{"H800", "*"})
+		l.leased(Name, "c", l.layout, false)
+		ctx, end := context.WithCancelCause(context.Background())
+		stopped := make(chan struct{})
+		go l.Run(ctx, stopped, end)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if n := l.d.has(); n != 1 {
+			t.Errorf("it decides on %d shards", n)
+		}
+		leases := l.client.CoordinationV1().Leases("system")
+		o, err := leases.Get(ctx, Name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Labels[v1alpha1.ShardsLabel], o.Spec.HolderIdentity = "otherwise", ptr.To("b")
+		if _, err := leases.Update(ctx, o, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if n, holder := l.d.has(), l.holds(Shard{"H800"}.leaseName()); n != 0 || holder != "" {
+			t.Errorf("it decides on %d shards, and the lease is %q's", n, holder)
 		}
 		end(nil)
 		close(stopped)
