@@ -114,6 +114,7 @@ type instances struct {
 	serial int
 	counts map[string]int // what was done to them, and what they did
 	faults []string
+	ended  []time.Time // when those that decide were ended or stopped, or ended by themselves
 }
 
 // instance is one of them: its name, and what it decides on.
@@ -153,6 +154,20 @@ func (a *instances) stop() []string {
 	a.end()
 	a.running.Wait()
 	return a.faults
+}
+
+// ends returns when schedulers that decide were ended or stopped, or ended by themselves.
+func (a *instances) ends() []time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.ended)
+}
+
+// notesEnd notes that one of them ends now, or stops.
+func (a *instances) notesEnd() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ended = append(a.ended, time.Now())
 }
 
 func (a *instances) count(what string) {
@@ -310,6 +325,7 @@ func (a *instances) signal(p *haunted, s syscall.Signal) {
 	}
 	if p.decides() {
 		a.count(s.String() + " while it decides")
+		a.notesEnd()
 	}
 	if s == syscall.SIGKILL || s == syscall.SIGTERM {
 		p.asked = true
@@ -354,6 +370,7 @@ func (p *haunted) close(a *instances) {
 	}
 	if p.decides() {
 		a.count("took a lease")
+		a.notesEnd()
 	}
 	if !p.asked && p.ProcessState.ExitCode() != -1 {
 		a.count("ended by itself")

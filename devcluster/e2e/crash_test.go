@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/devcluster/audit"
 )
 
@@ -84,6 +85,7 @@ func TestCrash(t *testing.T) {
 		j.calm(l)
 		l.settle()
 		c.auditNodes()
+		j.auditExcesses(schedulers.ends())
 		if j.report(t); t.Failed() {
 			break
 		}
@@ -129,19 +131,27 @@ type journal struct {
 	shunned map[string]bool // nodes that take no GPUs from then on
 	// away are the nodes that went away in the last storm, whether they are back or not.
 	away map[string]bool
-	// over is since when queues hold more than they may.
-	over map[string]time.Time
+	// excesses are the times when a pod was bound and a Shared queue held more than it may.
+	excesses []excess
 }
 
-// whileTheyLeave is how long a Shared queue may hold more than its quota. Evicted pods give theirs back at once, and hold what they
-// have until they have left: others of the queue may start meanwhile. The requests to evict them fail for a while, and may be lost with
-// the scheduler; most pods end within seconds.
-const whileTheyLeave = 15 * time.Second
+// excess is that a Shared queue held more than its quota when a pod was bound. Evicted pods give theirs back at once, and hold what
+// they have until they have left: others of the queue may start meanwhile. So one of those that held it has to leave soon, unless
+// the scheduler ended before it could say so.
+type excess struct {
+	at      time.Time
+	problem string
+	pods    map[types.UID]bool
+	leaves  bool // one of them does
+}
+
+// The times in which a pod leaves that was evicted, while three of ten requests fail, and in which all that a scheduler decided is sent.
+const leavesWithin, sentWithin = 15 * time.Second, 5 * time.Second
 
 // journal keeps a journal of the namespace's pods from now on.
 func (c *cluster) journal(limits []audit.Limit) *journal {
 	c.Helper()
-	j := &journal{nodes: map[string]*v1.Node{}, limits: limits, on: map[string]map[types.UID]*v1.Pod{}, places: map[types.UID]string{}, away: map[string]bool{}, over: map[string]time.Time{}}
+	j := &journal{nodes: map[string]*v1.Node{}, limits: limits, on: map[string]map[types.UID]*v1.Pod{}, places: map[types.UID]string{}, away: map[string]bool{}}
 	nodes, err := admin.CoreV1().Nodes().List(ctx(), metav1.ListOptions{})
 	c.must(err)
 	for i := range nodes.Items {
@@ -172,12 +182,17 @@ func (j *journal) saw(p *v1.Pod, gone bool) {
 			j.find("%s", refused)
 		}
 	}
+	if p.DeletionTimestamp != nil && j.on[node][p.UID] != nil {
+		for i := range j.excesses {
+			x := &j.excesses[i]
+			x.leaves = x.leaves || x.pods[p.UID] && time.Since(x.at) < leavesWithin
+		}
+	}
 	if gone || !audit.Holds(p) {
 		delete(j.on[node], p.UID)
 		if gone {
 			delete(j.places, p.UID)
 		}
-		j.auditQuotas(p)
 		return
 	}
 	j.on[node][p.UID], j.places[p.UID] = p, node
@@ -194,7 +209,7 @@ func (j *journal) saw(p *v1.Pod, gone bool) {
 	j.auditQuotas(p)
 }
 
-// auditQuotas audits what queues hold after a change of a pod.
+// auditQuotas audits what queues hold when a pod was bound.
 func (j *journal) auditQuotas(p *v1.Pod) {
 	var all []*v1.Pod
 	for _, on := range j.on {
@@ -207,28 +222,42 @@ func (j *journal) auditQuotas(p *v1.Pod) {
 		}
 	}
 	for i := range j.limits {
-		l := &j.limits[i]
 		problems := audit.Quotas(j.limits[i:i+1], all)
-		since, was := j.over[l.Queue]
 		switch {
 		case len(problems) == 0:
-			delete(j.over, l.Queue)
-			continue
-		case !was:
-			since = time.Now()
-			j.over[l.Queue] = since
-		}
-		if l.Isolated || time.Since(since) > whileTheyLeave {
-			j.find("after pod %s has changed, and for %v: %s", p.Name, time.Since(since).Round(time.Millisecond), strings.Join(problems, "; "))
+		case j.limits[i].Isolated:
+			j.find("when pod %s was bound: %s", p.Name, strings.Join(problems, "; "))
+		default:
+			x := excess{at: time.Now(), problem: fmt.Sprintf("when pod %s was bound: %s", p.Name, strings.Join(problems, "; ")), pods: map[types.UID]bool{}}
+			for _, o := range all {
+				if o.Labels[v1alpha1.QueueLabel] == j.limits[i].Queue {
+					x.pods[o.UID] = true
+					x.leaves = x.leaves || o.DeletionTimestamp != nil
+				}
+			}
+			j.excesses = append(j.excesses, x)
 		}
 	}
+}
+
+// auditExcesses finds those in which no pod left, though the scheduler did not end; ends is when one did that decides.
+func (j *journal) auditExcesses(ends []time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, x := range j.excesses {
+		ended := slices.ContainsFunc(ends, func(t time.Time) bool { return t.After(x.at) && t.Sub(x.at) < sentWithin })
+		if !x.leaves && !ended {
+			j.find("%s, and none of them left", x.problem)
+		}
+	}
+	j.excesses = nil
 }
 
 // storm is called before a storm: schedulers may not know of faults.
 func (j *journal) storm() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.old, j.away, j.over = nil, map[string]bool{}, map[string]time.Time{}
+	j.old, j.away = nil, map[string]bool{}
 }
 
 // nodeAway is called before a node goes away.
