@@ -105,3 +105,48 @@ func labelsOf(jobs []batchv1.Job) (out []map[string]string) {
 	}
 	return out
 }
+
+// Pods fail, and their logs have nothing but a lack of memory. The driver of one node has reported an ECC error meanwhile, which the node's
+// agent published: there the GPU is to blame, and no more pods come.
+func TestFailureAfterDriverError(t *testing.T) {
+	c := begin(t)
+	c.installAgentRole()
+	c.nodesNamed("n", 2)
+	c.testsNodes("succeeded") // for the right to close nodes
+	bad := c.watched("n0", []string{"GPU-0", "GPU-1", "GPU-2", "GPU-3", "GPU-4", "GPU-5", "GPU-6", "GPU-7"})
+	c.until("the agent of the chart may write", func() error {
+		if bad.reads(); bad.gpuCondition() != "True NoFault" {
+			return fmt.Errorf("the node says %q", bad.gpuCondition())
+		}
+		return nil
+	})
+	c.start(func(k *kube.Config) {
+		k.Policy.Recovery = core.DefaultRecovery()
+		k.Policy.Recovery.Mode, k.Policy.Recovery.Strikes, k.Policy.Recovery.MaxCordoned = core.Recover, 1, 1000
+		k.Logs = func(context.Context, *v1.Pod, string) (io.ReadCloser, error) {
+			return io.NopCloser(strings.NewReader("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 MiB\n")), nil
+		}
+	})
+	c.create(pod("a", asks(8)), pod("b", asks(8)))
+	c.bound("a", "b")
+	bad.hears(1, "NVRM: Xid (PCI:0000:12:00): 48, pid=7, name=python, DBE (double bit error) ECC")
+	bad.reads()
+	first, last := c.get("a"), c.get("b")
+	if first.Spec.NodeName == "n0" {
+		first, last = last, first
+	}
+	c.fails(first, 1) // on the node without errors: it is diagnosed first
+	c.fails(last, 1)
+	c.until("the node with the error is closed", func() error {
+		n, err := admin.CoreV1().Nodes().Get(ctx(), "n0", metav1.GetOptions{})
+		if err != nil || n.Spec.Unschedulable {
+			return err
+		}
+		return fmt.Errorf("it is not: %v", n.Annotations)
+	})
+	n, err := admin.CoreV1().Nodes().Get(ctx(), "n1", metav1.GetOptions{})
+	c.must(err)
+	if n.Spec.Unschedulable {
+		t.Errorf("so is the other: %v", n.Annotations)
+	}
+}
