@@ -148,7 +148,7 @@ func (e *Election) clear(ctx context.Context, o *coordinationv1.Lease) {
 // sit waits for a shard's Lease, and makes the holder decide on the shard while this
 // instance has the Lease:
 //
-//  1. Instances with other shards must have ended (agree).
+//  1. Instances with other shards must have ended, or given theirs up (agree).
 //  2. The holder must know everything that the instance before it did (CatchUp).
 //  3. The holder takes the shard.
 func (e *Election) sit(ctx context.Context, shard int, x *seat, cancel context.CancelCauseFunc) {
@@ -220,7 +220,7 @@ func (e *Election) agree(ctx context.Context, shard int) bool {
 			if l.layout != e.layout && l.live && !strings.HasPrefix(l.name, memberPrefix) {
 				alone = false
 				if !warned {
-					e.log.Warn("an instance with a different list of shards schedules: waiting until it ends", "holder", l.holder, "lease", l.name)
+					e.log.Warn("an instance with a different list of shards schedules: waiting until it ends or gives its shards up", "holder", l.holder, "lease", l.name)
 					warned = true
 				}
 			}
