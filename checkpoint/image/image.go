@@ -26,9 +26,11 @@ import (
 
 // Images are the images of a store. Its methods may be called from several goroutines.
 type Images struct {
-	Store    Store
-	Key      *Key              // nil: images are not encrypted
-	Progress func(bytes int64) // if not nil, called with the bytes that were saved, verified or restored since the call before
+	Store Store
+	Key   *Key // nil: images are not encrypted
+	// Progress, if not nil, is called with the bytes that were saved, verified or restored beside those of the calls before, by several
+	// goroutines at a time.
+	Progress func(bytes int64)
 
 	regionBytes int // of new images; 0: RegionBytes
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -51,8 +52,8 @@ func TestEachRegionIsReadOnce(t *testing.T) {
 		if len(found) != 3 || s.Unread() < 2*RegionBytes || s.Unread() > 3*RegionBytes {
 			t.Fatalf("%s: %d regions found, %d bytes to read", kind, len(found), s.Unread())
 		}
-		verified := int64(0)
-		im.Progress = func(bytes int64) { verified += bytes }
+		var verified atomic.Int64
+		im.Progress = func(bytes int64) { verified.Add(bytes) }
 		if err := im.VerifySaved(ctx, s); err != nil {
 			t.Fatal(kind, err)
 		}
@@ -60,8 +61,8 @@ func TestEachRegionIsReadOnce(t *testing.T) {
 		if got := store.since(); !slices.Equal(got, written) {
 			t.Errorf("%s: it read %v; the save wrote %v", kind, got, written)
 		}
-		if verified != s.Unread() {
-			t.Errorf("%s: %d bytes verified, of %d", kind, verified, s.Unread())
+		if got := verified.Load(); got != s.Unread() {
+			t.Errorf("%s: %d bytes verified, of %d", kind, got, s.Unread())
 		}
 		if err := im.Verify(ctx, s.Entry); err != nil {
 			t.Error(kind, err)

@@ -176,8 +176,8 @@ func newImageSave() *cobra.Command {
 compares it with the checksums that were made when it was copied from the GPU. Bytes
 that the store has already are not stored again.
 
-With --move the image is verified, all of it read, and the memory on the host is then
-removed. muster image restore writes it back; until then muster resume refuses.`,
+With --move the image is verified, and the memory on the host is then removed.
+muster image restore writes it back; until then muster resume refuses.`,
 		Example: `  muster image save 4711 --store /data/images
   (umask 077; openssl rand -hex 32 >image.key)
   muster image save 4711 4712 --store /data/images --key image.key --name llama --move`,
