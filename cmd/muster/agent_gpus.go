@@ -146,8 +146,7 @@ func (g *gpuNodes) register(c *cobra.Command) {
 	r := &g.remote
 	c.Flags().StringArrayVar(&r.addresses, "agent", nil, "ask the agent at HOST:PORT; may be repeated")
 	c.Flags().StringVar(&r.name, "agent-name", "", "the name in the agent's certificate; the host, or the node, if empty")
-	c.Flags().IntVar(&r.cluster.port, "agent-port", 9440, "with NODE: the `PORT` of the agents, at the internal addresses of their nodes; the annotation muster.sh/agent of a node takes precedence")
-	r.cluster.api.register(c)
+	r.cluster.registerNode(c)
 	tlsFlags(c, &r.files)
 }
 
@@ -168,6 +167,9 @@ func (g *gpuNodes) find(c *cobra.Command, nodes []string) error {
 	}
 	if r.used() {
 		return badUsage(c, "--agent: it does not go with a NODE of the cluster; found %s", nodes[0])
+	}
+	if err := r.cluster.check(c); err != nil {
+		return err
 	}
 	client, err := r.cluster.api.client(c)
 	if err != nil {

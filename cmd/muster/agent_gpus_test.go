@@ -173,6 +173,7 @@ clusters: [{name: c, cluster: {server: "`+server.URL+`"}}], users: [{name: u, us
 		{"agent clear --all", "expected one NODE or --agent; found 0"},
 		{"agent clear --all n1" + at, "expected one NODE or --agent; found 2"},
 		{"agent gpus n1" + at, "--agent: it does not go with a NODE of the cluster; found n1"},
+		{"agent gpus n1 --agent-port 70000 " + flags, "--agent-port: expected a number from 1 to 65535; found 70000"},
 		{"agent gpus --agent x:1", "--tls-cert: expected a file"},
 		{"agent gpus --kernel-log x" + at, "--kernel-log: it is for this machine"},
 		{"agent --gpu-interval 1ms --tls-cert " + in("agent.crt") + " --tls-key " + in("agent.key") + " --tls-ca " + in("ca.crt"), "--gpu-interval: expected at least 1s, or 0 for none; found 1ms"},

@@ -31,7 +31,7 @@ Migrate pod moves a running pod to another node, and migrate process a process o
   kubectl get elasticquotas -A -o yaml | muster migrate -
   muster migrate queues.yaml
   muster migrate pod train-7b-0-x2xlp --to gpu-017
-  muster migrate process 4711 --to node-2 --store /shared/images --tls-cert client.crt --tls-key client.key --tls-ca ca.crt`,
+  muster migrate process 4711 --to node-2:9440 --store /shared/images --tls-cert client.crt --tls-key client.key --tls-ca ca.crt`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("expected FILE, or - for the standard input; found 0 arguments")

@@ -10,6 +10,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,7 +32,7 @@ import (
 // migrateProcess is a process of this machine on its way to another node.
 type migrateProcess struct {
 	pid          int
-	to           string // HOST:PORT of the agent there
+	to           string // the other node as it was named: HOST:PORT of its agent, or its name in the cluster
 	name         string // of the image, the same each time: the store says how far it is
 	dir, scratch string
 	of           storeFlags
@@ -47,18 +49,22 @@ func newMigrateProcess() *cobra.Command {
 		retries = 3
 	)
 	c := &cobra.Command{
-		Use:   "process PID --to HOST[:PORT] --store STORE",
+		Use:   "process PID --to {HOST:PORT | NODE} --store STORE",
 		Short: "Move a process of this machine, with its GPU memory, to another node",
 		Long: `Migrate process moves a process that uses a GPU, with all that descend from it, to an image,
 as muster checkpoint --process does, and lets the agent of another node bring it back, where
 it goes on with the next kernel. The agent has the same store (muster agent --image-store)
 and folder (--gpu-dir), the same files, and an equal GPU. Both need criu and root.
 
+The other node is HOST:PORT of its agent or, with --kubeconfig, --context or --agent-port,
+its name in the Kubernetes cluster: the agent then has a certificate for that name.
+
 The process ends here when the image is whole, and not before; the image is gone when the
 process goes on there. If it cannot go on there, it goes on here. If the command is killed
 or the agent does not answer, the same command again ends what was begun. The process never
 runs twice, and is lost only with a node that fails in the moment when it begins there.`,
-		Example: `  muster migrate process 4711 --to node-2 --store /shared/images --tls-cert client.crt --tls-key client.key --tls-ca ca.crt
+		Example: `  muster migrate process 4711 --to node-2:9440 --store /shared/images --tls-cert client.crt --tls-key client.key --tls-ca ca.crt
+  muster migrate process 4711 --to gpu-017 --kubeconfig admin.conf --store /shared/images --tls-cert client.crt --tls-key client.key --tls-ca ca.crt
   muster migrate process 4711 --to node-2:9440 --store s3://images/alice --key image.key --within 10m --tls-cert client.crt --tls-key client.key --tls-ca ca.crt`,
 		Args: arguments("PID"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -66,9 +72,10 @@ runs twice, and is lost only with a node that fails in the moment when it begins
 			if err != nil {
 				return err
 			}
+			if err := m.named(c); err != nil {
+				return err
+			}
 			switch {
-			case m.to == "":
-				return badUsage(c, "--to: expected the agent of a node, HOST or HOST:PORT; found none")
 			case timeout <= 0 || time.Duration(timeout) > pauseLease/2:
 				return badUsage(c, "--timeout: expected more than 0 and at most %v; found %v", pauseLease/2, time.Duration(timeout))
 			case m.within <= 0 || time.Duration(m.within) > agent.MaxDeadline:
@@ -79,19 +86,20 @@ runs twice, and is lost only with a node that fails in the moment when it begins
 			if m.of.store == "" {
 				return badUsage(c, "--store: expected the folder, or s3://BUCKET/PREFIX, that the agent has, too; found none")
 			}
-			if _, _, err := net.SplitHostPort(m.to); err != nil {
-				m.to = net.JoinHostPort(m.to, "9440")
-			}
 			if err := required(c, m.at.files); err != nil {
 				return err
 			}
-			m.pid, m.at.addresses = pids[0], []string{m.to}
+			if err := m.find(c); err != nil {
+				return err
+			}
+			m.pid = pids[0]
 			m.pause = checkpoint.Options{Timeout: time.Duration(timeout), Retries: retries, Backoff: time.Second}
 			return m.run(c)
 		},
 	}
-	c.Flags().StringVar(&m.to, "to", "", "the agent of the other node, `HOST[:PORT]`; the port is 9440 by default")
-	c.Flags().StringVar(&m.at.name, "agent-name", "", "the name in the agent's certificate; the host if empty")
+	c.Flags().StringVar(&m.to, "to", "", "the other node: the `HOST:PORT` of its agent or, with --kubeconfig, --context or --agent-port, its name in the cluster")
+	c.Flags().StringVar(&m.at.name, "agent-name", "", "the name in the agent's certificate; the host, or the node, if empty")
+	m.at.cluster.registerNode(c)
 	tlsFlags(c, &m.at.files)
 	m.of.place(c)
 	dirFlag(c, &m.dir)
@@ -102,8 +110,50 @@ runs twice, and is lost only with a node that fails in the moment when it begins
 	return c
 }
 
+// byNode are the flags with which --to is the name of a node of the cluster.
+var byNode = []string{"kubeconfig", "context", "agent-port"}
+
+// isAddress says that the other node is named by the address of its agent. No node's name has a colon.
+func (m *migrateProcess) isAddress() bool { return strings.Contains(m.to, ":") }
+
+// named refuses what names no node.
+func (m *migrateProcess) named(c *cobra.Command) error {
+	in := slices.IndexFunc(byNode, c.Flags().Changed)
+	host, port, err := net.SplitHostPort(m.to)
+	switch {
+	case m.to == "":
+		return badUsage(c, "--to: expected the other node: HOST:PORT of its agent or, with --kubeconfig, its name in the cluster; found none")
+	case !m.isAddress() && in < 0:
+		return badUsage(c, "--to: expected HOST:PORT of an agent, such as %s:9440, or with --kubeconfig, --context or --agent-port the name of a node of the cluster; found %q", m.to, m.to)
+	case m.isAddress() && (err != nil || host == "" || port == ""):
+		return badUsage(c, "--to: expected HOST:PORT of an agent; found %q", m.to)
+	case m.isAddress() && in >= 0:
+		return badUsage(c, "--%s: expected the name of a node in --to with it; found the address %s", byNode[in], m.to)
+	}
+	return m.at.cluster.check(c)
+}
+
+// find finds the address of the agent, at which the node is to be that of the name.
+func (m *migrateProcess) find(c *cobra.Command) error {
+	if m.isAddress() {
+		m.at.addresses = []string{m.to}
+		return nil
+	}
+	client, err := m.at.cluster.api.client(c)
+	if err != nil {
+		return err
+	}
+	address, err := m.at.cluster.address(c.Context(), client, m.to)
+	if err != nil {
+		return err
+	}
+	m.at.addresses, m.at.nodes = []string{address}, map[string]string{address: m.to}
+	return nil
+}
+
 func (m *migrateProcess) run(c *cobra.Command) error {
-	client, err := m.at.dial(m.to)
+	at := m.at.addresses[0]
+	client, err := m.at.dial(at)
 	if err != nil {
 		return badUsage(c, "%v", err)
 	}
@@ -112,7 +162,7 @@ func (m *migrateProcess) run(c *cobra.Command) error {
 	defer stop()
 	// 1. The other node is there before anything is done.
 	limited, cancel := context.WithTimeout(ctx, unreached)
-	there, err := client.Status(limited, &agentpb.StatusRequest{})
+	there, err := client.Status(limited, &agentpb.StatusRequest{Node: m.at.nodes[at]})
 	cancel()
 	if err != nil {
 		return m.at.failed(c, err, "")
@@ -192,7 +242,8 @@ func (m *migrateProcess) back(ctx context.Context, r returning) error {
 	return err
 }
 
-// nameOnTheWay is the name of the image of a process on its way from a host to an agent.
+// nameOnTheWay is the name of the image of a process on its way from a host to a node, which is named as in the command: the same command
+// finds it where the agent has another address by now.
 func nameOnTheWay(host, to string, pid int) string {
 	sum := sha256.Sum256([]byte(host + " " + to))
 	return fmt.Sprintf("process-%d-%x", pid, sum[:8])
@@ -255,7 +306,7 @@ func (m *migrateProcess) ask(ctx context.Context, client *agent.Client, id strin
 	for {
 		op, err := client.Get(limited, &agentpb.GetRequest{Id: id})
 		if rpc.Code(err) == codes.NotFound {
-			op, err = client.Do(limited, &agentpb.RunRequest{Id: id, Action: agentpb.Action_ACTION_RESTORE, Image: id, Deadline: timestamppb.New(time.Now().Add(time.Duration(m.within)))}, unreached)
+			op, err = client.Do(limited, &agentpb.RunRequest{Id: id, Action: agentpb.Action_ACTION_RESTORE, Image: id, Node: m.at.nodes[m.at.addresses[0]], Deadline: timestamppb.New(time.Now().Add(time.Duration(m.within)))}, unreached)
 			if rpc.Code(err) != codes.AlreadyExists {
 				return op, err
 			}

@@ -6,17 +6,21 @@ import (
 	"bufio"
 	"fmt"
 	"math/rand/v2"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/checkpoint/criu"
 	"github.com/muster-sched/muster/checkpoint/image"
 	"github.com/muster-sched/muster/checkpoint/offload"
 	"github.com/muster-sched/muster/gpu/gputest"
+	"github.com/muster-sched/muster/internal/fakeapi"
 )
 
 // movers are agents as processes, and commands as processes, that move programs with one driver between them.
@@ -39,7 +43,7 @@ func newMovers(t *testing.T) *movers {
 	}
 	program, driver, fake := n.Caller()
 	x.environment = append(append(os.Environ(), fake...), "MUSTER_GPU_CALL="+program, "MUSTER_GPU_DRIVER="+driver)
-	if out, err := x.command("agent certificates --host 127.0.0.1 --out " + x.certs).CombinedOutput(); err != nil {
+	if out, err := x.command("agent certificates --host 127.0.0.1 --host n1 --host n3 --out " + x.certs).CombinedOutput(); err != nil {
 		t.Fatal(string(out))
 	}
 	return x
@@ -58,13 +62,14 @@ func (x *movers) tls(whose string) string {
 
 // node is one with an agent.
 type node struct {
-	x             *movers
-	address, line string
-	c             *exec.Cmd
+	x                    *movers
+	address, line, state string
+	c                    *exec.Cmd
 }
 
 func (x *movers) node(name, flags string) *node {
-	a := &node{x: x, address: "127.0.0.1:0", line: "agent --gpu-interval 0 --node-name " + name + " --state-dir " + x.t.TempDir() + flags + x.tls("agent")}
+	a := &node{x: x, address: "127.0.0.1:0", state: x.t.TempDir()}
+	a.line = "agent --gpu-interval 0 --node-name " + name + " --state-dir " + a.state + flags + x.tls("agent")
 	a.start()
 	x.t.Cleanup(a.kill)
 	return a
@@ -95,8 +100,35 @@ func (a *node) kill() {
 	a.c.Wait()
 }
 
-func (x *movers) migrate(p *gputest.Program, to *node) *exec.Cmd {
-	return x.command(fmt.Sprintf("migrate process %d --to %s --store %s --gpu-dir %s", p.PID, to.address, x.store, x.n.Dir) + x.tls("client"))
+func (x *movers) migrate(p *gputest.Program, to *node) *exec.Cmd { return x.migrateTo(p, to.address) }
+
+// migrateTo has the other node in the words of the command line.
+func (x *movers) migrateTo(p *gputest.Program, to string) *exec.Cmd {
+	return x.command(fmt.Sprintf("migrate process %d --to %s --store %s --gpu-dir %s", p.PID, to, x.store, x.n.Dir) + x.tls("client"))
+}
+
+// api is an API server whose nodes say where their agents are, and a kubeconfig for it.
+func (x *movers) api() (config string, set func(node, agent string)) {
+	api, err := fakeapi.New("", time.Now())
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	server := httptest.NewServer(api)
+	x.t.Cleanup(server.Close)
+	config = filepath.Join(x.t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(config, []byte(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
+clusters: [{name: c, cluster: {server: "`+server.URL+`"}}], users: [{name: u, user: {}}]}`), 0o600); err != nil {
+		x.t.Fatal(err)
+	}
+	return config, func(node, agent string) {
+		metadata := map[string]any{"name": node}
+		if agent != "" {
+			metadata["annotations"] = map[string]any{v1alpha1.AgentAnnotation: agent}
+		}
+		if err := api.Add(map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": metadata}); err != nil {
+			x.t.Fatal(err)
+		}
+	}
 }
 
 // says runs the command, and returns what it wrote.
@@ -196,6 +228,65 @@ func TestMigrateProcess(t *testing.T) {
 	}
 }
 
+// A node of the cluster is named by its name: the agent at its address has a certificate for that name, and is the node's. The same command
+// goes on where the address is another one by then.
+func TestMigrateProcessByName(t *testing.T) {
+	x := newMovers(t)
+	p := x.n.StartWithFiles(t)
+	go p.Wait() // as a shell
+	p.Do("alloc %d", 1<<20)
+	p.Send("train 0 1048576 10")
+	sum := p.Until("sum ")
+	here := func() {
+		t.Helper()
+		if got := strings.TrimPrefix(p.Do("sum 0 1048576"), "sum "); got != sum {
+			t.Errorf("%s; before %s", got, sum)
+		}
+	}
+	a := x.node("n1", " --image-store "+x.store+" --gpu-dir "+x.n.Dir)
+	config, set := x.api()
+	in := " --kubeconfig " + config
+	set("n3", a.address)
+	set("n4", a.address)
+	set("bare", "")
+	x.says(x.migrateTo(p, "n3"+in), 1, `this is the agent of node "n1"; the request is for node "n3"`+"\n")
+	x.says(x.migrateTo(p, "n4"+in), 1, "certificate is valid for n1, n3, not n4")
+	x.says(x.migrateTo(p, "n5"+in), 1, `read node n5: nodes "n5" not found`)
+	x.says(x.migrateTo(p, "bare"+in), 1, "node bare has no internal address, and no annotation muster.sh/agent")
+	here()
+
+	// A command was killed when the process was in its image, and the agent is elsewhere by now.
+	set("n1", a.address)
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.says(x.command(fmt.Sprintf("checkpoint %d --process --store %s --name %s --gpu-dir %s", p.PID, x.store, nameOnTheWay(host, "n1", p.PID), x.n.Dir)), 0, "image ")
+	a.kill()
+	a.address = "127.0.0.1:0"
+	a.start()
+	x.says(x.migrateTo(p, "n1"+in), 1, "connection refused")
+	set("n1", a.address)
+	x.says(x.migrateTo(p, "n1"+in), 0, "goes on on node n1")
+	here()
+	records, err := filepath.Glob(filepath.Join(a.state, "operations", "*.json"))
+	if err != nil || len(records) != 1 {
+		t.Fatal(records, err)
+	}
+	if record, err := os.ReadFile(records[0]); err != nil || !regexp.MustCompile(`"node": +"n1"`).Match(record) {
+		t.Errorf("the agent was not told which node is meant: %s %v", record, err)
+	}
+	for to, want := range map[string]string{
+		"n1":                         `--to: expected HOST:PORT of an agent, such as n1:9440, or with --kubeconfig, --context or --agent-port the name of a node of the cluster; found "n1"`,
+		a.address + in:               "--kubeconfig: expected the name of a node in --to with it; found the address " + a.address,
+		"n1:":                        `--to: expected HOST:PORT of an agent; found "n1:"`,
+		"n1 --agent-port 0":          "--agent-port: expected a number from 1 to 65535; found 0",
+		"n1 --kubeconfig " + x.store: "--kubeconfig: expected a valid kubeconfig",
+	} {
+		x.says(x.migrateTo(p, to), 2, want)
+	}
+}
+
 // A process whose new node refuses it, or cannot bring it back, goes on where it was.
 func TestMigrateProcessBack(t *testing.T) {
 	x := newMovers(t)
@@ -261,14 +352,14 @@ func TestMigrateProcessBack(t *testing.T) {
 		t.Errorf("%s; before %s", got, sum)
 	}
 	for line, want := range map[string]string{
-		"":                      "expected PID",
-		"x --to n":              `PID: expected the ID of a process, such as 4711; found "x"`,
-		"1":                     "--to: expected the agent of a node",
-		"1 --to n --store s":    "--tls-cert: expected a file",
-		"1 --to n --within 0s":  "--within: expected more than 0",
-		"1 --to n --timeout 1h": "--timeout: expected more than 0 and at most 5m0s",
-		"1 --to n --retries -1": "--retries: expected 0 or more; found -1",
-		"1 --to n:1":            "--store: expected the folder",
+		"":                        "expected PID",
+		"x --to n:1":              `PID: expected the ID of a process, such as 4711; found "x"`,
+		"1":                       "--to: expected the other node",
+		"1 --to n:1 --store s":    "--tls-cert: expected a file",
+		"1 --to n:1 --within 0s":  "--within: expected more than 0",
+		"1 --to n:1 --timeout 1h": "--timeout: expected more than 0 and at most 5m0s",
+		"1 --to n:1 --retries -1": "--retries: expected 0 or more; found -1",
+		"1 --to n:1":              "--store: expected the folder",
 		"1 --to n:1 --store s --tls-cert none --tls-key none --tls-ca none": "open none",
 	} {
 		x.says(x.command("migrate process "+line), 2, want)

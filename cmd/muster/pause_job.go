@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-sched/muster/kube/console"
 	"github.com/muster-sched/muster/kube/pause"
 )
 
@@ -19,7 +21,33 @@ type agentFlags struct {
 
 func (f *agentFlags) register(c *cobra.Command) {
 	f.consoleFlags.register(c)
-	c.Flags().IntVar(&f.port, "agent-port", 9440, "with JOB: the `PORT` of the agents, at the internal addresses of their nodes; the annotation muster.sh/agent of a node takes precedence")
+	f.portFlag(c, "JOB")
+}
+
+// registerNode is register for a command about nodes.
+func (f *agentFlags) registerNode(c *cobra.Command) {
+	f.api.register(c)
+	f.portFlag(c, "NODE")
+}
+
+func (f *agentFlags) portFlag(c *cobra.Command, with string) {
+	c.Flags().IntVar(&f.port, "agent-port", 9440, "with "+with+": the `PORT` of the agents, at the internal addresses of their nodes; the annotation muster.sh/agent of a node takes precedence")
+}
+
+func (f *agentFlags) check(c *cobra.Command) error {
+	if f.port < 1 || f.port > 65535 {
+		return badUsage(c, "--agent-port: expected a number from 1 to 65535; found %d", f.port)
+	}
+	return nil
+}
+
+// address is where the agent of a node listens.
+func (f *agentFlags) address(ctx context.Context, client *console.Client, name string) (string, error) {
+	node, err := client.Node(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	return pause.Address(node, f.port)
 }
 
 // isJob reports whether the arguments name a job of the cluster, and no process.
@@ -48,8 +76,8 @@ func (r *remote) ofJob(c *cobra.Command, name string) error {
 			return badUsage(c, "--%s: it does not go with a JOB of the cluster; found %s", flag, name)
 		}
 	}
-	if r.cluster.port < 1 || r.cluster.port > 65535 {
-		return badUsage(c, "--agent-port: expected a number from 1 to 65535; found %d", r.cluster.port)
+	if err := r.cluster.check(c); err != nil {
+		return err
 	}
 	if err := required(c, r.files); err != nil {
 		return err
@@ -67,11 +95,7 @@ func (r *remote) ofJob(c *cobra.Command, name string) error {
 		if p.Paused != "" {
 			return fmt.Errorf("pod %s is paused by the scheduler, which lets it go on: %s", p.Name, p.Paused)
 		}
-		node, err := client.Node(c.Context(), p.Node)
-		if err != nil {
-			return err
-		}
-		address, err := pause.Address(node, r.cluster.port)
+		address, err := r.cluster.address(c.Context(), client, p.Node)
 		if err != nil {
 			return err
 		}
