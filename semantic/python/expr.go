@@ -21,6 +21,7 @@ const (
 	Dict   // Named with Keys; a key that is no string is empty
 	Binary // Text is the operator, Args the two operands
 	Negate // Args has one
+	Not    // Args has one
 	Choice // Args[0] if Args[1] else Args[2]
 	Index  // Of[Args[0]]
 	Member // Of.Text, where Of is more than a name
@@ -197,8 +198,7 @@ func (p *parser) unary() Expr {
 		return Expr{Line: line}
 	case p.isWord("not"):
 		p.advance()
-		p.binary(4)
-		return Expr{Line: line}
+		return Expr{Kind: Not, Args: []Expr{p.binary(4)}, Line: line}
 	case p.isWord("await"), p.isWord("yield"):
 		p.advance()
 		return p.binary(0)

@@ -13,8 +13,9 @@ const (
 	Class                           // Target is its name; Args the bases; Decorators
 	Def                             // Target is its name; Params; Decorators
 	For                             // Target in Value
-	If                              // Value is its condition; also elif
+	If                              // Value is its condition; also elif and else, of which Else is true
 	While                           // Value is its condition
+	Augment                         // Target += Value, or another operator
 )
 
 // Statement is a logical line of a file.
@@ -24,6 +25,7 @@ type Statement struct {
 	Indent     int    // the column in which it begins: the body of a statement stands further right
 	Class      string // the class in which it stands, or empty
 	Function   string // the function in which it stands, or empty
+	Else       bool   // of an If: what stands before it did not hold. Of an else Value is unknown; it may be that of a loop or a try, too
 	Module     string // of an import, with leading dots if it is relative
 	Names      []string
 	Target     string // a name with dots, or empty if it is more than that
@@ -147,8 +149,8 @@ func (p *parser) statement() Statement {
 			break
 		}
 		switch word {
-		case "if", "elif":
-			s.Kind = If
+		case "if", "elif", "else":
+			s.Kind, s.Else = If, word != "if"
 		case "while":
 			s.Kind = While
 		}
@@ -233,6 +235,9 @@ func (p *parser) def(s *Statement) {
 	}
 }
 
+// augments are the operators that change what stands before them.
+var augments = map[string]bool{"+=": true, "-=": true, "*=": true, "/=": true, "//=": true, "**=": true, "%=": true, "|=": true, "&=": true, "^=": true, "@=": true, ">>=": true, "<<=": true}
+
 // assign reads an assignment, or an expression.
 func (p *parser) assign(s *Statement) {
 	e := p.expr()
@@ -264,6 +269,9 @@ func (p *parser) assign(s *Statement) {
 				s.Value = Expr{Kind: List, Args: items, Line: s.Line}
 			}
 		}
+	case p.tok.kind == operator && augments[p.tok.text]:
+		p.advance()
+		s.Kind, s.Value = Augment, p.expr()
 	default:
 		s.Value = e
 		return

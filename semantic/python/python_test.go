@@ -42,6 +42,8 @@ func format(e *Expr) string {
 		return "(" + format(&e.Args[0]) + " " + e.Text + " " + format(&e.Args[1]) + ")"
 	case Negate:
 		return "-" + format(&e.Args[0])
+	case Not:
+		return "not " + format(&e.Args[0])
 	case Choice:
 		return "(" + format(&e.Args[0]) + " if " + format(&e.Args[1]) + " else " + format(&e.Args[2]) + ")"
 	case Index:
@@ -77,7 +79,12 @@ func describe(s *Statement) string {
 	case For:
 		return fmt.Sprintf("%sfor %s in %s", where, s.Target, format(&s.Value))
 	case If:
+		if s.Else {
+			where += "else "
+		}
 		return where + "if " + format(&s.Value)
+	case Augment:
+		return where + s.Target + " op= " + format(&s.Value)
 	case While:
 		return where + "while " + format(&s.Value)
 	}
@@ -91,7 +98,8 @@ func TestParse(t *testing.T) {
 		{"p.add_argument('-b', '--batch-size', type=int, default=64,\n   help='a (long) one')\nx = 1", "1 p.add_argument(\"-b\", \"--batch-size\", type=int, default=64, help=\"a (long) one\")\n3 x = 1"},
 		{"@dataclass\nclass Args(Base):\n    lr: float = field(default=3e-4)\n    def f(self, n: int = 2, *, m=None) -> int:\n        k = n\ny = 0",
 			"2 class Args [Base] [dataclass]\n3 in class Args lr = field(default=3e-4)\n4 in class Args def f [] self=? n=2 m=None\n5 in class Args in f k = n\n6 y = 0"},
-		{"for i in range(1, args.epochs + 1): train(i)\nif x and not y: pass\nwhile step < 10: step()", "1 for i in range(1, (args.epochs + 1))\n1 train(i)\n2 if (x and ?)\n2 ?\n3 while (step < 10)\n3 step()"},
+		{"for i in range(1, args.epochs + 1): train(i)\nif x and not y: pass\nwhile step < 10: step()", "1 for i in range(1, (args.epochs + 1))\n1 train(i)\n2 if (x and not y)\n2 ?\n3 while (step < 10)\n3 step()"},
+		{"if a == 'b':\n  n += 1\nelif c: d['k'] //= 2\nelse:\n  e", "1 if (a == \"b\")\n2 n op= 1\n3 else if c\n3 d.k op= 2\n4 else if ?\n5 e"},
 		{"YOLO('a.pt').train(data=d['k'], **kw)\nz = [i for i in x if i]\nw = {'a': 1, **b, 'c': {'d': [1, 2]}}", "1 YOLO(\"a.pt\").train(data=d[\"k\"], **=kw)\n2 z = [?]\n3 w = {a: 1, **: b, c: {d: [1, 2]}}"},
 		{"f = lambda a, b=2: a\ng = x if y else z\nh = a[1:2, ::3]\nconfig['lr'] = 1", "1 f = lambda(a)\n2 g = (x if y else z)\n3 h = a[[1, 2, 3]]\n4 config.lr = 1"},
 		{"s = f'{a}/b'\nt = r'a\\b'\nu = '''two\nlines'''\nv = 1_000", "1 s = \"{a}/b\"\n2 t = \"a\\\\b\"\n3 u = \"two\\nlines\"\n5 v = 1000"},
