@@ -41,6 +41,9 @@ func (x *extraction) dataset() *candidate {
 		}
 	}
 	for i := range x.calls {
+		if x.skips(x.calls[i].when) {
+			continue
+		}
 		if c := x.datasetOf(&x.calls[i]); c != nil {
 			all = append(all, *c)
 		}

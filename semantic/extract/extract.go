@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/muster-sched/muster/semantic/metadata"
+	"github.com/muster-sched/muster/semantic/python"
 )
 
 // Options are what is known of a job besides its folder.
@@ -44,6 +45,8 @@ func Dir(ctx context.Context, dir string, o Options) (Result, error) {
 	x := newExtraction(t)
 	x.command(o.Command)
 	x.readLaunched()
+	x.loops()
+	x.settled = true
 	r := x.resolve()
 	if err := ctx.Err(); err != nil {
 		return Result{}, fmt.Errorf("%s: reading it took too long: %w", dir, err)
@@ -73,6 +76,9 @@ type extraction struct {
 	classes  map[string]string // of the folder, and the last part of the name of what the first is based on
 	next     int               // the order of settings
 	composed []composedName    // configurations
+	sources  []parsed          // the Python files that were read
+	when     *branch           // in which what is read now stands
+	settled  bool              // all is read
 	scripts  int               // how many were searched for commands
 	bases    int               // how many configurations were read for others that are based on them
 	inBase   bool              // what is read now is one of them
@@ -89,6 +95,14 @@ const (
 type mention struct {
 	at  string
 	top bool // in the command or at the top of a file, not only in a function
+}
+
+// parsed is a Python file that was read.
+type parsed struct {
+	file       string
+	statements []python.Statement
+	when       []*branch // in which each statement stands
+	rank       rank
 }
 
 // readLaunched reads what the launch command names and the script it launches. Where nothing is launched, the script that

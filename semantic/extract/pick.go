@@ -77,6 +77,9 @@ func (x *extraction) model() *candidate {
 		all = append(all, c)
 	}
 	for i := range x.calls {
+		if x.skips(x.calls[i].when) {
+			continue
+		}
 		if c := x.modelOf(&x.calls[i]); c != nil {
 			all = append(all, *c)
 		}

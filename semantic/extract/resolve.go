@@ -34,7 +34,7 @@ func (x *extraction) candidates(of []names) []candidate {
 		for _, key := range group.Keys {
 			last := key[strings.LastIndexByte(key, '.')+1:]
 			for _, s := range x.byName[last] {
-				if !ends(s.key, key) || excluded(s.key) {
+				if !ends(s.key, key) || excluded(s.key) || x.skips(s.when) {
 					continue
 				}
 				v := x.compute(s)
@@ -242,6 +242,9 @@ func (x *extraction) optimizer(r *Result) {
 	}
 	for i := range x.calls {
 		c := &x.calls[i]
+		if x.skips(c.when) {
+			continue
+		}
 		name := c.callee[strings.LastIndexByte(c.callee, '.')+1:]
 		if o := optimizers[plain(name)]; o != "" && c.rank > best.rank && name != strings.ToLower(name) || o != "" && strings.HasPrefix(c.callee, "optax.") && best.rank < 0 {
 			best = candidate{text: o, rank: c.rank, at: where(c.file, c.expr.Line)}

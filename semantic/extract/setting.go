@@ -57,6 +57,7 @@ type setting struct {
 	base  bool   // it is of a file on which another configuration is based, in Python
 	// function has the function to which the value is passed, if that is no class: most of these are not about the job.
 	function string
+	when     *branch // in which it stands
 }
 
 // last returns the last part of the key.
@@ -103,7 +104,7 @@ func (x *extraction) add(s setting) {
 	if s.key == "" || x.next >= times*maxSettings {
 		return
 	}
-	s.order, s.base = x.next, x.inBase
+	s.order, s.base, s.when = x.next, x.inBase, x.when
 	if s.rank >= configured {
 		for i, old := range x.byName[last] {
 			if old.key == s.key && old.rank == s.rank {
@@ -272,7 +273,7 @@ func (x *extraction) lookup(name, file string, from map[*setting]bool) *setting 
 	var best *setting
 	score := -100
 	for _, s := range x.byName[last] {
-		if from[s] || plain && s.file != file && s.rank < configured {
+		if from[s] || plain && s.file != file && s.rank < configured || x.skips(s.when) {
 			continue
 		}
 		sc := int(s.rank) * 4
@@ -291,7 +292,7 @@ func (x *extraction) lookup(name, file string, from map[*setting]bool) *setting 
 	}
 	if _, option := x.options[last]; best == nil && plain && option { // a parameter of a function in another file
 		for _, s := range x.byName[last] {
-			if !from[s] && s.key == last && s.rank >= declared && !s.call && (best == nil || s.rank > best.rank) {
+			if !from[s] && s.key == last && s.rank >= declared && !s.call && !x.skips(s.when) && (best == nil || s.rank > best.rank) {
 				best = s
 			}
 		}

@@ -16,6 +16,7 @@ type call struct {
 	file   string
 	rank   rank
 	target string // of model = f(), model
+	when   *branch
 }
 
 // option is an option that a script declares.
@@ -23,6 +24,8 @@ type option struct {
 	key  string
 	flag bool // it takes no value
 	many bool // it takes several
+	// unset: it is a flag that is false where the command has none.
+	unset bool
 }
 
 // hydraMain is how a script loads its configuration by Hydra.
@@ -61,10 +64,13 @@ func (x *extraction) python(file string, r rank) {
 			}
 		}
 	}
+	when := branches(statements, file)
 	for i := range statements {
+		x.when = when[i]
 		x.statement(&statements[i], file, r)
 	}
-	x.loops(statements, file, r)
+	x.when = nil
+	x.sources = append(x.sources, parsed{file, statements, when, r})
 	if r <= declared {
 		for i := range statements {
 			x.loads(&statements[i], file, r)
@@ -297,7 +303,7 @@ func (x *extraction) call(c *python.Expr, s *python.Statement, file string, r ra
 			target = s.Target
 		}
 		if len(x.calls) < maxCalls {
-			x.calls = append(x.calls, call{*c, callee, file, p, target})
+			x.calls = append(x.calls, call{*c, callee, file, p, target, x.when})
 		}
 	}
 	if (name == "fine_tune" || name == "fit_one_cycle" || name == "fit") && len(c.Args) > 0 && c.Args[0].Kind == python.Number { // of fastai
@@ -383,6 +389,7 @@ func (x *extraction) argument(c *python.Expr, file string, r rank, kind string, 
 	o := option{key: key}
 	if a := c.Get("action"); a != nil && (strings.HasPrefix(a.Text, "store_") || a.Text == "count") {
 		o.flag = true
+		o.unset = a.Text == "store_true" && c.Get("default") == nil
 	}
 	if n := c.Get("nargs"); n != nil && n.Text != "?" && n.Text != "1" {
 		o.many = true
