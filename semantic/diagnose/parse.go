@@ -16,11 +16,16 @@ var (
 	nonFatal = regexp.MustCompile(`(?i)non-?\s?fatal`)
 	health   = regexp.MustCompile(`(?i)health ?check|nhc|check_gpu`)
 	newState = regexp.MustCompile(`(?i)changed from .* to \S+ \(([^)]*)\)`)
+	earlier  = regexp.MustCompile(`(?i)caused by previous xid (\d{1,3})\b`)
+	severity = regexp.MustCompile(`(?i)\bseverity (\d)`) // of an NVSwitch: 0 is not fatal
 )
 
 // xid returns what the driver's error in a line means, nil if there is no code that is known.
 func (k *knowledge) xid(line []byte) *signature {
-	found := xidOfGPU.FindSubmatch(line)
+	found := earlier.FindSubmatch(line) // the error that the line's own one follows from
+	if found == nil {
+		found = xidOfGPU.FindSubmatch(line)
+	}
 	if found == nil {
 		found = xidAlone.FindSubmatch(line)
 	}
@@ -76,7 +81,11 @@ func sxid(s *signature, line []byte) *signature {
 	c := *s
 	c.Component, c.Says = "nvlink", "an NVSwitch reports a fatal error"
 	c.Decisive = true
-	if nonFatal.Match(line) || !fatal.Match(line) {
+	isFatal := fatal.Match(line) && !nonFatal.Match(line)
+	if m := severity.FindSubmatch(line); m != nil {
+		isFatal = m[1][0] != '0'
+	}
+	if !isFatal {
 		c.Role, c.Decisive, c.Confidence, c.Action, c.Says = roleWatch, false, 0.6, "watch", "an NVSwitch reports an error that is not fatal"
 	}
 	return &c
@@ -148,7 +157,8 @@ func (k *knowledge) withoutZeros(line []byte) []byte {
 	all := zero.FindAllSubmatchIndex(line, -1)
 	counts := all[:0]
 	for _, m := range all {
-		argument := m[0] > 0 && line[m[0]-1] == '(' // of a call
+		argument := m[0] > 0 && line[m[0]-1] == '('                             // of a call
+		argument = argument || bytes.Contains(line[m[2]:m[3]], []byte(" are ")) // a sentence, such as that arguments are required
 		if name := line[m[2]:m[3]]; !argument && len(name) > 0 && !isDigit(name[len(name)-1]) && !k.namesOne(line[max(0, m[3]-16):m[3]]) {
 			counts = append(counts, m)
 		}

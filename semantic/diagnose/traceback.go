@@ -212,6 +212,7 @@ func (s *scan) frame(b *block, index int64, text []byte) {
 	if m := frame.FindSubmatch(text); m != nil {
 		if b.frames == 0 {
 			b.outermost = string(m[2])
+			b.unheeded = b.unheeded || b.outermost == "__del__" // Python reports what a destructor raises, and goes on
 			b.scratch = bytes.HasPrefix(m[1], []byte("/tmp/")) || bytes.HasPrefix(m[1], []byte("/var/tmp/"))
 		}
 		b.innermost = string(m[1])
@@ -274,6 +275,9 @@ func (s *scan) raised(b *block, index int64, text []byte, sig *signature) *event
 	if warned && sig.Role == roleRoot && !sig.isHardware() {
 		c := *sig
 		c.Role, c.Confidence = roleSuspect, c.Confidence*0.7
+		if b.unheeded && c.Class != Infrastructure { // of a full disk, it may be all that is said
+			c.Role = roleNoise
+		}
 		sig = &c
 	}
 	if sig.Parse == "first-allocation" {
