@@ -169,7 +169,8 @@ func Resume(ctx context.Context, b Backend, pids []int, timeout time.Duration) e
 	if err := restore(ctx, limited, b, pids, timeout); err != nil {
 		return err
 	}
-	return each(pids, func(pid int) error { return walk(limited, b, pid, Running) })
+	// One that goes on may end at once.
+	return each(pids, func(pid int) error { return ifAlive(walk(limited, b, pid, Running)) })
 }
 
 // Restore is Resume up to the last step: all have their GPU memory, and their calls wait.

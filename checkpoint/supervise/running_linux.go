@@ -322,20 +322,16 @@ func (r *running) endAgain() error {
 	return nil
 }
 
-// release lets the processes go on. An image from which they came back is of no use then.
+// release deletes the image from which the processes came back, and lets them go on: who dies in between leaves no image whose steps were made
+// already (ADR 0067). After an error they wait, and the image is there unless r.image is nil.
 func (r *running) release(ctx context.Context) error {
-	if err := r.Whole.Release(ctx, r.root.Pid, r.Restore); err != nil {
-		return err
+	if r.image != nil {
+		if err := r.Whole.Images.Delete(ctx, *r.image); err != nil {
+			return err
+		}
+		r.image = nil
 	}
-	if r.image == nil {
-		return nil
-	}
-	if err := r.Whole.Images.Delete(ctx, *r.image); err != nil {
-		r.Say(fmt.Sprintf("job %s: %v: %v", r.Name, offload.ErrImageStays, err))
-		return nil // it is deleted before the next one is made
-	}
-	r.image = nil
-	return nil
+	return r.Whole.Release(ctx, r.root.Pid, r.Restore)
 }
 
 // supervise waits for the end of the first process.

@@ -108,13 +108,15 @@ func (r *running) begin(ctx context.Context) error {
 		limited, cancel := context.WithTimeout(ctx, r.Restore)
 		defer cancel()
 		r.image = &e
-		if err = r.comeBack(limited); err == nil {
-			if err = r.release(limited); err != nil {
-				err = errors.Join(err, r.endAgain())
-			}
-		}
-		if err != nil {
+		if err = r.comeBack(limited); err != nil {
 			return fmt.Errorf("image %s does not go on here, and stays: %w", e.ID, err)
+		}
+		if err = r.release(limited); err != nil {
+			// The image may be gone: the processes are the job.
+			r.Say(fmt.Sprintf("job %s is back from image %s and waits, to be tried again: %v", r.Name, e.ID, err))
+			r.until = time.Now().Add(tryAgain)
+			r.says(checkpoint.Gated, err)
+			return nil
 		}
 		r.Say(fmt.Sprintf("job %s goes on from image %s, after %v", r.Name, e.ID, time.Since(began).Round(time.Millisecond)))
 		return nil

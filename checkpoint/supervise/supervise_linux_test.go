@@ -266,7 +266,8 @@ func (k keeps) Delete(ctx context.Context, object string) error {
 	return k.Store.Delete(ctx, object)
 }
 
-// A job that does not go on, as the GPU is full, leaves no process, and goes on later. One whose image cannot be deleted goes on, and moves again when it can.
+// A job that does not go on, as the GPU is full, leaves no process, and goes on later. One whose image cannot be deleted waits until it can:
+// else a run after a crash would make steps again that were made.
 func TestJobGoesOnLater(t *testing.T) {
 	s := newSite(t)
 	command, commands := s.trainer()
@@ -298,13 +299,28 @@ func TestJobGoesOnLater(t *testing.T) {
 	good := s.images.Store
 	s.images.Store = keeps{good}
 	signals, code = s.run(command...)
-	s.said.until(t, "job train goes on from image")
+	s.said.until(t, "job train is back from image")
+	b := s.leader(time.Hour)
+	fmt.Fprintf(commands, "alloc 4096\n")
+	if err := checkpoint.Resume(t.Context(), b, []int{os.Getpid()}, time.Minute); err == nil || !strings.Contains(err.Error(), "not now") {
+		t.Error(err)
+	}
+	s.said.until(t, "job train stays Gated: not now")
+	s.imagesAre(1)
+	if strings.Contains(s.out.String(), "alloc 1") {
+		t.Error("it goes on, and its image is there")
+	}
 	s.images.Store = good
+	if err := checkpoint.Resume(t.Context(), b, []int{os.Getpid()}, time.Minute); err != nil {
+		t.Error(err)
+	}
+	s.imagesAre(0)
+	s.out.until(t, "alloc 1")
 	leave()
 	signals, code = s.run(command...)
 	s.said.until(t, "job train goes on from image")
 	fmt.Fprintf(commands, "alloc 4096\n")
-	s.out.until(t, "alloc 1")
+	s.out.until(t, "alloc 2")
 	signals <- syscall.SIGUSR1
 	if got := code(); got != 128+int(syscall.SIGUSR1) {
 		t.Errorf("exit code %d", got)
