@@ -292,6 +292,38 @@ func (m *machines) endsAsAlone() {
 	}
 }
 
+// daemon is a scheduler that is a process of its own.
+type daemon struct {
+	*haunted
+	of *instances
+}
+
+// kill is kill -9.
+func (d *daemon) kill() {
+	d.of.signal(d.haunted, syscall.SIGKILL)
+	<-d.ended
+}
+
+// schedulers returns what starts one scheduler after the other, which reach the agents.
+func (m *machines) schedulers() func() *daemon {
+	running, n := &instances{cluster: m.cluster, counts: map[string]int{}}, 0
+	return func() *daemon {
+		m.Helper()
+		n++
+		p, err := running.start(&crashing{
+			Host: identity.Host, Token: identity.BearerToken, CA: identity.CAData, Identity: fmt.Sprintf("saver-%d", n), Agents: m.in("certs"),
+		})
+		m.must(err)
+		d := &daemon{p, running}
+		m.Cleanup(func() {
+			if d.kill(); m.Failed() {
+				m.Logf("the scheduler said:\n%s", &p.said)
+			}
+		})
+		return d
+	}
+}
+
 // A program makes room for a job of higher priority, and goes on when that has ended, from the checkpoint that it made when its agent asked
 // it to: it does no step twice and leaves none out; also if its agent, or the scheduler, is killed (kill -9) while the program saves itself.
 func TestProgramMakesRoomBySaving(t *testing.T) {
@@ -301,21 +333,7 @@ func TestProgramMakesRoomBySaving(t *testing.T) {
 			high := c.priority("urgent", 1000)
 			c.node("n0")
 			m := c.machines("n0")
-			running, n := &instances{cluster: c, counts: map[string]int{}}, 0
-			start := func() *haunted {
-				n++
-				p, err := running.start(&crashing{
-					Host: identity.Host, Token: identity.BearerToken, CA: identity.CAData, Identity: fmt.Sprintf("saver-%d", n), Agents: m.in("certs"),
-				})
-				c.must(err)
-				c.Cleanup(func() {
-					running.signal(p, syscall.SIGKILL)
-					if <-p.ended; c.Failed() {
-						c.Logf("the scheduler said:\n%s", &p.said)
-					}
-				})
-				return p
-			}
+			start := m.schedulers()
 			scheduler := start()
 			c.job("train", &batchv1.JobSpec{Template: podTemplate(asks(2), note(v1alpha1.CheckpointWithinAnnotation, "20s"))})
 			old := m.only("")
@@ -328,8 +346,7 @@ func TestProgramMakesRoomBySaving(t *testing.T) {
 				kill(m.agents["n0"])
 				m.agent("n0")
 			case "the scheduler":
-				running.signal(scheduler, syscall.SIGKILL)
-				<-scheduler.ended
+				scheduler.kill()
 				if p := c.get(old.Name); p.UID != old.UID || p.DeletionTimestamp != nil {
 					t.Fatal("the pod left before its process had saved itself")
 				}
