@@ -72,6 +72,11 @@ func (x *extraction) dataset() *candidate {
 	}
 	all = append(all, x.spoken(facts().datasets, datasetName)...)
 	all = append(all, x.stored()...)
+	for _, w := range x.others {
+		if name := datasetName(w); find(facts().datasets, name) != nil {
+			all = append(all, candidate{text: name, kind: word, rank: imported, weight: -3, at: x.launch.at})
+		}
+	}
 	all = append(all, x.inSections()...)
 	for _, s := range x.byName["0"] { // the first positional argument of a tool
 		if s.key == "place.0" && x.launch.tool != "" {
@@ -207,6 +212,11 @@ func served(name string) string {
 
 // datasetOf returns the dataset that a call loads, or nil.
 func (x *extraction) datasetOf(c *call) *candidate {
+	if as := x.called(c); as != c.callee {
+		of := *c
+		of.callee = as
+		c = &of
+	}
 	parts := strings.Split(strings.TrimPrefix(c.callee, "."), ".")
 	name := parts[len(parts)-1]
 	from := &candidate{kind: word, rank: c.rank, at: where(c.file, c.expr.Line)}
@@ -252,6 +262,8 @@ func (x *extraction) datasetOf(c *call) *candidate {
 		return by(8, 0)
 	case name == "read_csv" || name == "read_parquet":
 		return by(2, 0)
+	case x.knownDataset(name) == nil && x.fedBy(c) != nil:
+		return x.fedBy(c)
 	case strings.HasSuffix(x.classes[name], "Dataset") && x.knownDataset(name) == nil: // of one's own, made of a folder or a file
 		r := by(3, 0, "root", "path", "folder", "data_dir", "file")
 		if r != nil && (!x.isPath(c) || isGeneric(r.text)) {

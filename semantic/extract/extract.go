@@ -46,6 +46,7 @@ func Dir(ctx context.Context, dir string, o Options) (Result, error) {
 	x.command(o.Command)
 	x.readLaunched()
 	x.loops()
+	x.used()
 	x.settled = true
 	r := x.resolve()
 	if err := ctx.Err(); err != nil {
@@ -79,6 +80,8 @@ type extraction struct {
 	sources  []parsed          // the Python files that were read
 	when     *branch           // in which what is read now stands
 	settled  bool              // all is read
+	given    given             // what training uses
+	others   []string          // words of the commands that stand beside the launch command
 	scripts  int               // how many were searched for commands
 	bases    int               // how many configurations were read for others that are based on them
 	inBase   bool              // what is read now is one of them

@@ -72,8 +72,8 @@ func (x *extraction) commands(source []byte, at string, r rank, dir string, call
 	}
 	start := dir
 	var best *launch
-	score := 0
-	for _, c := range s.Commands {
+	score, chosen := 0, -1
+	for i, c := range s.Commands {
 		if c.Words[0] == "cd" && len(c.Words) > 1 && !strings.Contains(c.Words[1], "$") {
 			if next := path.Join(dir, c.Words[1]); x.tree.folders[next] {
 				dir = next
@@ -92,7 +92,7 @@ func (x *extraction) commands(source []byte, at string, r rank, dir string, call
 			continue
 		}
 		if n := l.score(); n > score && (n > 1 || at == "command") {
-			best, score = &l, n
+			best, score, chosen = &l, n, i
 		}
 	}
 	if best == nil && s.Skipped { // a value that it compares may be another one
@@ -111,8 +111,16 @@ func (x *extraction) commands(source []byte, at string, r rank, dir string, call
 		best.environment("CUDA_VISIBLE_DEVICES=" + v.Value)
 	}
 	x.launch = *best
+	for i, c := range s.Commands {
+		if i != chosen && i < chosen+maxOthers {
+			x.others = append(x.others, c.Words[1:min(len(c.Words), maxOthers)]...)
+		}
+	}
 	return true
 }
+
+// maxOthers bounds how many commands beside the launch command are read, and how many words of each.
+const maxOthers = 20
 
 // score is how likely a launched script trains: what downloads, prepares or evaluates does not. Of several, the first counts.
 func (l *launch) score() int {

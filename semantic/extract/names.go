@@ -305,7 +305,7 @@ func trimData(name string) string {
 		switch ext := path.Ext(name); strings.ToLower(ext) {
 		case ".yaml", ".yml", ".json", ".jsonl", ".csv", ".spacy", ".conllu", ".record", ".list", ".lst", ".cleaned", ".tsv", ".txt", ".bin", ".npz", ".npy", ".h5", ".hdf5", ".parquet", ".zip", ".tar", ".gz", ".lmdb", ".idx", ".pkl", ".pt", ".arrow", ".tfrecord",
 			".tfrecords", ".xyz", ".extxyz", ".h5ad", ".sdf", ".smi", ".pdb", ".cif", ".mat", ".feather", ".msgpack", ".rec", ".nc", ".zarr", ".beton", ".ndjson", ".avro", ".orc", ".db", ".sqlite", ".fa",
-			".fasta", ".vcf", ".bed", ".ply", ".xml", ".xz", ".bz2", ".zst", ".tgz", ".pickle", ".pth", ".train":
+			".fasta", ".vcf", ".bed", ".ply", ".xml", ".xz", ".bz2", ".zst", ".tgz", ".pickle", ".pth", ".train", ".mp4", ".avi", ".wav", ".flac", ".mp3", ".png", ".jpg", ".jpeg", ".obj", ".las", ".laz", ".nii", ".dcm":
 			name = strings.TrimSuffix(name, ext)
 			continue
 		}

@@ -54,7 +54,14 @@ var noModel = []string{"Tokenizer", "TokenizerFast", "Processor", "FeatureExtrac
 // model resolves the model's name.
 func (x *extraction) model() *candidate {
 	var all []candidate
-	for _, c := range append(x.candidates(facts().fields.Model), x.namedModels()...) {
+	stated := append(x.candidates(facts().fields.Model), x.namedModels()...)
+	frame := slices.IndexFunc(stated, func(c candidate) bool {
+		return c.key == "model.type" && find(facts().models, modelName(c.text)) == nil && !isGeneric(c.text)
+	})
+	framed := frame >= 0 && slices.ContainsFunc(stated, func(c candidate) bool { // a class that is built around a model that is known: TopDown around ViT
+		return c.key == "model.backbone.type" && c.rank == stated[frame].rank && find(facts().models, modelName(c.text)) != nil
+	})
+	for _, c := range stated {
 		if x.runs[c.key[strings.LastIndexByte(c.key, '.')+1:]] || c.kind != word || strings.Contains(c.key, "tokenizer") || strings.Contains(c.key, "optim") || strings.Contains(c.key, "dataset") || strings.Contains(c.key, "loss") || strings.Contains(c.key, "schedule") {
 			continue
 		}
@@ -65,7 +72,7 @@ func (x *extraction) model() *candidate {
 		if find(facts().datasets, c.text) != nil && find(facts().models, c.text) == nil { // rather the name of a run
 			c.weight -= 15
 		}
-		if strings.Contains(c.key, "backbone") { // what a model is built on, where nothing else names it
+		if framed && c.key == "model.type" || !framed && strings.Contains(c.key, "backbone") { // what a model is built on, where nothing else names it
 			c.rank = min(c.rank, imported)
 		}
 		if isNoModel(c.text) && find(facts().models, c.text) == nil { // a class around one, such as a LightningModule
@@ -224,6 +231,11 @@ func scriptName(script string) string {
 
 // modelOf returns the model that a call makes or loads, or nil.
 func (x *extraction) modelOf(c *call) *candidate {
+	if as := x.called(c); as != c.callee {
+		of := *c
+		of.callee = as
+		c = &of
+	}
 	name := c.callee[strings.LastIndexByte(c.callee, '.')+1:]
 	from := &candidate{kind: word, rank: c.rank, at: where(c.file, c.expr.Line)}
 	switch {
@@ -290,7 +302,7 @@ func (x *extraction) modelOf(c *call) *candidate {
 	switch {
 	case f != nil && upper && (strings.Contains(c.callee, "transformers.") || strings.Contains(c.callee, "applications.") || strings.Contains(c.callee, "models.") || !strings.HasSuffix(name, "Config")):
 		from.weight = 6
-		if !strings.Contains(strings.ToLower(c.target), "model") && !strings.Contains(strings.ToLower(c.target), "net") && c.target != "agent" {
+		if !strings.Contains(strings.ToLower(c.target), "model") && !strings.Contains(strings.ToLower(c.target), "net") && c.target != "agent" && !x.trained(c) {
 			from.weight = 4
 		}
 		if isPart(name) || strings.HasPrefix(c.callee, "nn.") || strings.HasPrefix(c.callee, "torch.nn.") {
@@ -298,12 +310,14 @@ func (x *extraction) modelOf(c *call) *candidate {
 		}
 	case f != nil && strings.Contains(c.callee, "models."): // torchvision.models.resnet50()
 		from.weight = 8
-	case f != nil && f.task != "" && name == c.callee && (strings.HasSuffix(c.target, "model") || strings.HasSuffix(c.target, "net")): // resnet50()
+	case f != nil && f.task != "" && name == c.callee && (strings.HasSuffix(c.target, "model") || strings.HasSuffix(c.target, "net") || !upper && x.trains(c)): // resnet50()
 		from.weight = 5
 	case strings.HasPrefix(c.callee, "nn.") || strings.HasPrefix(c.callee, "torch.nn."):
 		return nil
 	case upper && slices.Contains([]string{"model", "net", "network", "self.model", "model_g", "generator", "agent", "policy"}, c.target):
 		from.weight = 0
+	case upper && x.trains(c) && !strings.HasSuffix(name, "Config"): // whatever it is called
+		from.rank, from.weight = min(from.rank, local), -4
 	default:
 		return nil
 	}

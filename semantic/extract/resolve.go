@@ -382,6 +382,9 @@ func (x *extraction) task(r *Result) {
 	if r.Model.Task == "" {
 		set(x.heading())
 	}
+	if r.Model.Task == "" {
+		set(x.subject())
+	}
 }
 
 // heading returns the task of what the README is about, by its first heading, and where that is.

@@ -17,6 +17,9 @@ type call struct {
 	rank   rank
 	target string // of model = f(), model
 	when   *branch
+	// function in which it stands, and whether that returns, or notes, what it makes
+	function string
+	made     bool
 }
 
 // option is an option that a script declares.
@@ -298,12 +301,12 @@ func (x *extraction) call(c *python.Expr, s *python.Statement, file string, r ra
 	}
 	if name != "lambda" {
 		x.uses(name, at, r >= declared)
-		target := ""
-		if made := maker(&s.Value); made != nil && made.Line == c.Line && made.Callee() == callee {
-			target = s.Target
+		target, made := "", false
+		if m := maker(&s.Value); m != nil && m.Line == c.Line && m.Callee() == callee {
+			target, made = s.Target, s.Kind == python.Assign || s.Kind == python.Expression
 		}
 		if len(x.calls) < maxCalls {
-			x.calls = append(x.calls, call{*c, callee, file, p, target, x.when})
+			x.calls = append(x.calls, call{*c, callee, file, p, target, x.when, s.Function, made})
 		}
 	}
 	if (name == "fine_tune" || name == "fit_one_cycle" || name == "fit") && len(c.Args) > 0 && c.Args[0].Kind == python.Number { // of fastai

@@ -1,0 +1,52 @@
+package extract
+
+import (
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+// The model is what an optimizer, a wrapper or a trainer gets, and the dataset what a loader gets, whatever they are called. What nothing names is told by
+// the words of the code.
+func TestUses(t *testing.T) {
+	const head = "import torch\nfrom torch.utils.data import DataLoader, Dataset\nfrom parts import CritiqueNet, HazeNet, Hints, Clips\n"
+	const loop = "for epoch in range(3):\n    for x in feed:\n        loss(x).backward()\n"
+	for name, c := range map[string]struct{ code, model, train, task string }{
+		"parameters":      {"judge = CritiqueNet()\nhaze = HazeNet()\nopt = torch.optim.Adam(haze.parameters(), lr=1e-3)\n", "HazeNet", "", ""},
+		"parts of it":     {"judge = CritiqueNet()\nhaze = HazeNet()\nopt = torch.optim.SGD([{'params': haze.head.parameters()}], lr=1e-3)\n", "HazeNet", "", ""},
+		"of an object":    {"class Job:\n    def __init__(self):\n        self.haze = HazeNet()\n        self.optim = torch.optim.Adam(self.haze.parameters())\n", "HazeNet", "", ""},
+		"prepared":        {"judge = CritiqueNet()\nhaze = HazeNet()\nhaze, feed = accelerator.prepare(haze, feed)\n", "HazeNet", "", ""},
+		"by a function":   {"def assemble(a):\n    return HazeNet(a)\n\nhaze = assemble(3)\nopt = torch.optim.Adam(haze.parameters())\n", "HazeNet", "", ""},
+		"by a variable":   {"import torchvision\nkind = torchvision.datasets.CIFAR10\nheap = kind(root='d')\nfeed = DataLoader(heap)\n", "", "CIFAR10", "CV"},
+		"of a section":    {"cfg = {'clips': {'fps': 3, 'video_path': 'footage/harbour.mp4'}}\nheap = Clips(**cfg['clips'])\nfeed = DataLoader(heap, batch_size=2)\n", "", "harbour", ""},
+		"of a validation": {"cfg = {'clips': {'video_path': 'footage/harbour.mp4'}}\nheap = Clips(**cfg['clips'])\nval_feed = DataLoader(heap)\n", "", "", ""},
+		"by words":        {"# Messages go along the edges of a graph to its nodes.\nnode_count, edge_count = 3, 4\nadjacency = link(graph.nodes, graph.edges)\n", "", "", "Graph"},
+		"by few words":    {"graph = 3\nedge = 4\n", "", "", ""},
+		"by both":         {"graph, graphs, nodes, edges = 1, 2, 3, 4\nedge, node, graph = 1, 2, 3\nedges = 1\nimages, pixels, image = 1, 2, 3\nimg, camera, video = 1, 2, 3\n", "", "", ""},
+	} {
+		f := fixture{files: []txtar.File{{Name: "train.py", Data: []byte(head + c.code + loop)}}}
+		r, err := Dir(t.Context(), f.write(t), Options{Command: "python train.py"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Model.Name != c.model || r.Dataset.Train != c.train || string(r.Model.Task) != c.task {
+			t.Errorf("%s: model %q, dataset %q, task %q, want %q, %q, %q", name, r.Model.Name, r.Dataset.Train, r.Model.Task, c.model, c.train, c.task)
+		}
+	}
+}
+
+// The commands beside the launch command name the dataset where that does not.
+func TestCommandsBeside(t *testing.T) {
+	f := fixture{files: []txtar.File{
+		{Name: "run.sh", Data: []byte("ls LJSpeech-1.1/wavs/*.wav > list.txt\npython train.py --files list.txt\npython eval.py --on vctk\n")},
+		{Name: "train.py", Data: []byte("import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--files')\n")},
+		{Name: "eval.py", Data: []byte("import torch\n")},
+	}}
+	r, err := Dir(t.Context(), f.write(t), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Dataset.Train != "LJSpeech-1.1" {
+		t.Errorf("dataset %q, want LJSpeech-1.1", r.Dataset.Train)
+	}
+}
