@@ -40,6 +40,8 @@ var (
 	// An exception has the name of a class, with its modules, and then a colon or nothing.
 	className = regexp.MustCompile(`^((?:[A-Za-z_]\w*\.)*)([A-Za-z_]\w*)(:|\(|$|\s*:)`)
 	endsLike  = regexp.MustCompile(`(?:Error|Exception|Exit|Interrupt|Expired|Timeout|timeout|error|Empty|Full|Warning|gaierror|Again|Iteration|Failure|Fault|Mismatch|NotFound|Denied|Killed|Unavailable|OutOf[A-Z])\w*$`)
+	// The last exception of a traceback that is one line, as loggers make them.
+	inOneLine = regexp.MustCompile(`.*\s((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Failure|Timeout)\b(?:: .*)?)$`)
 	library   = regexp.MustCompile(`(?:site|dist)-packages/|/lib/python\d|^<frozen |^[\w/]+\.pyx$`)
 )
 
@@ -64,6 +66,9 @@ func panicsAside(line []byte) bool {
 	m := panics.FindSubmatch(line)
 	return m != nil && string(m[1]) != "main"
 }
+
+// oneLine undoes what JSON does to quotes and the ends of lines.
+var oneLine = strings.NewReplacer(`\"`, `"`, `\n`, " ")
 
 // levels of loggers stand where a class would.
 var levels = map[string]bool{"DEBUG": true, "INFO": true, "NOTICE": true, "WARN": true, "WARNING": true, "ERROR": true, "CRITICAL": true, "FATAL": true}
@@ -110,6 +115,19 @@ func (s *scan) head(index int64, line []byte) {
 		b.unheeded = b.unheeded || unheededHead.Match(s.ring[i%ring])
 	}
 	s.open(b)
+	if whole := oneLine.Replace(string(line[max(at, 0):])); frame.MatchString(whole) {
+		s.oneLine(b, index, []byte(whole))
+	}
+}
+
+// oneLine ends a traceback that is one line.
+func (s *scan) oneLine(b *block, index int64, whole []byte) {
+	for _, at := range frame.FindAllIndex(whole, -1) {
+		s.frame(b, index, whole[at[0]:at[1]])
+	}
+	if m := inOneLine.FindSubmatch(whole); m != nil {
+		s.mayEnd(b, index, m[1])
+	}
 }
 
 func (s *scan) open(b *block) {
