@@ -68,6 +68,9 @@ func (x *extraction) iterations(r *Result) {
 	case x.words["ultralytics"].at != "" || x.words["yolo"].at != "":
 		t.Iterations, t.Unit = 100, metadata.Epoch
 		r.Sources["iters"] = "default of ultralytics"
+	case x.words["recbole"].at != "":
+		t.Iterations, t.Unit = 300, metadata.Epoch
+		r.Sources["iters"] = "default of recbole"
 	default:
 		return
 	}

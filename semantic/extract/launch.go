@@ -127,7 +127,10 @@ func (l *launch) score() int {
 	if l.tool == "setup.py" || path.Base(l.script) == "setup.py" || asksHelp(l.args) {
 		return 0
 	}
-	name := strings.ToLower(l.script + l.module + l.tool + " " + strings.Join(l.args[:min(len(l.args), 1)], " "))
+	name := strings.ToLower(l.script + l.module + l.tool)
+	if len(l.args) > 0 && !isOption(l.args[0]) {
+		name += " " + strings.ToLower(l.args[0])
+	}
 	for _, w := range []string{"eval", "prepare", "preprocess", "download", "test", "sample", "infer", "generate", "export", "convert", "plot", "serve", "demo", "predict", "tokenize", "build_", "process", "validate", "analyze", "compute_", "make_", "average", "decode", "recogni"} {
 		if strings.Contains(name, w) && !strings.Contains(name, "train") {
 			return 1

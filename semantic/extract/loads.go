@@ -40,6 +40,11 @@ func (x *extraction) loads(s *python.Statement, file string, r rank) {
 				}
 			}
 		}
+		if len(exts) > 1 && isConfig(e.Text) { // in a folder that the call says, or which is known elsewhere
+			if f, ok := x.tree.find(".", "$/"+path.Base(e.Text)); ok && len(x.parsed) <= maxImports {
+				x.load(f, r)
+			}
+		}
 	}
 	if s.Kind == python.Assign {
 		read(&s.Value, "")

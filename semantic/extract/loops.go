@@ -73,7 +73,10 @@ const maxCallsDeep = 5
 func (x *extraction) bound(p *parsed, i int, key string, e *python.Expr) {
 	s := &p.statements[i]
 	in := p.rank
-	if s.Function != "" && in == declared {
+	switch {
+	case in == declared && strings.HasPrefix(key, "trained."):
+		in = passed
+	case in == declared && s.Function != "":
 		in = local
 	}
 	x.when = p.when[i]

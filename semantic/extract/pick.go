@@ -55,6 +55,7 @@ var noModel = []string{"Tokenizer", "TokenizerFast", "Processor", "FeatureExtrac
 func (x *extraction) model() *candidate {
 	var all []candidate
 	stated := append(x.candidates(facts().fields.Model), x.namedModels()...)
+	stated = append(stated, x.candidates([]names{{Weight: 6, Keys: slices.Sorted(maps.Keys(x.nets))}})...)
 	frame := slices.IndexFunc(stated, func(c candidate) bool {
 		return c.key == "model.type" && find(facts().models, modelName(c.text)) == nil && !isGeneric(c.text)
 	})
@@ -65,7 +66,7 @@ func (x *extraction) model() *candidate {
 		if x.runs[c.key[strings.LastIndexByte(c.key, '.')+1:]] || c.kind != word || strings.Contains(c.key, "tokenizer") || strings.Contains(c.key, "optim") || strings.Contains(c.key, "dataset") || strings.Contains(c.key, "loss") || strings.Contains(c.key, "schedule") {
 			continue
 		}
-		if strings.HasPrefix(c.via, "group.") { // below
+		if saves.MatchString(c.via) || strings.HasPrefix(c.via, "group.") { // below
 			continue
 		}
 		c.text = modelName(c.text)
@@ -141,6 +142,9 @@ func (x *extraction) model() *candidate {
 	}
 	return pick(all, facts().models)
 }
+
+// saves is in the names of what a job writes.
+var saves = regexp.MustCompile(`(^|[._])(save|output|out|log|result)`)
 
 // spoken returns what options of the command name that is known, whatever the options are called: -u wavlm_base -d cora.
 func (x *extraction) spoken(of []known, name func(string) string) []candidate {
@@ -260,6 +264,9 @@ func (x *extraction) modelOf(c *call) *candidate {
 		return from
 	case strings.HasPrefix(name, "from_") && strings.Count(c.callee, ".") == 1 && x.knownModel(strings.TrimSuffix(c.callee, "."+name)) != nil && strings.HasPrefix(strings.ToLower(c.target), "model"): // GPT.from_size("350m"), of a class of one's own
 		from.text, from.weight = strings.TrimSuffix(c.callee, "."+name), 4
+		return from
+	case strings.HasSuffix(name, "Trainer") && x.words[strings.TrimSuffix(name, "Trainer")].at != "": // of a model's own: NetTrainer beside Net
+		from.text, from.rank, from.weight = strings.TrimSuffix(name, "Trainer"), min(from.rank, local), 0
 		return from
 	case name == "from_preset":
 		return asModel(x.argumentOf(c, from, 9, 0, "preset"))

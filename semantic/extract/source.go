@@ -156,7 +156,7 @@ func (x *extraction) imported(s *python.Statement, file string) []string {
 	rel := strings.ReplaceAll(module, ".", "/")
 	dirs := []string{base}
 	if dots == 0 {
-		dirs = []string{base, ".", "src", path.Dir(base)}
+		dirs = []string{base, path.Dir(x.launch.script), ".", "src", path.Dir(base)} // Python looks first beside the script that is launched
 	}
 	var found []string
 	add := func(p string) bool {
@@ -414,6 +414,8 @@ func (x *extraction) argument(c *python.Expr, file string, r rank, kind string, 
 	}
 	if h := c.Get("help"); h != nil && saysDataset.MatchString(strings.ToLower(h.Text)) {
 		x.datasets[normal(key)] = true
+	} else if h != nil && saysModel.MatchString(strings.ToLower(h.Text)) {
+		x.nets[normal(key)] = true
 	} else if h != nil && saysRun.MatchString(strings.ToLower(h.Text)) {
 		x.runs[normal(key)] = true
 	}
@@ -423,7 +425,10 @@ func (x *extraction) argument(c *python.Expr, file string, r rank, kind string, 
 }
 
 // saysDataset is in the help of an option that names what a model is trained on.
-var saysDataset = regexp.MustCompile(`\b(which|name of( the)?|train(ing)?|choose( a| the)?|select( a| the)?) (data ?set|corpus)\b|\b(input|train(ing)?) data\b|\bdata ?set(s)?( name)? (to (use|train)|for training|used for)`)
+var saysDataset = regexp.MustCompile(`\b(which|name of( the)?|train(ing)?|choose( a| the)?|select( a| the)?) (data ?set|corpus)\b|\b(input|train(ing)?) data\b|\bdata ?set(s)?( name)? (to (use|train)|for training|used for)|^(the )?(name of (the )?)?data ?set( name)?\s*($|[.,;:(\[])`)
+
+// saysModel is the help of an option that names what is trained.
+var saysModel = regexp.MustCompile(`^(?:the |which |(?:choose|select) (?:a |the )?)?(?:name of (?:the )?)?(?:model|network|backbone|architecture)(?: (?:name|architecture|arch|type))?(?: to (?:use|train))?\s*(?:$|[.,;:(\[])`)
 
 // saysLength is the help of an option that says for how long a job trains.
 var saysLength = regexp.MustCompile(`^(?:the |total |max(?:imum|imal)? )*(?:number|nr\.?|no\.?|amount) of (?:total |full |training |train |optimizer |gradient |update )*(epoch|step|iteration|update)s?\b(?: (?:to|for) (?:train|run|do)| to train|,|\.|$|;)`)

@@ -39,21 +39,49 @@ func (x *extraction) used() {
 			u.statement(s, p.file)
 		}
 	}
-	functions := map[string]bool{}
+	functions := map[string]*python.Statement{}
 	for f := range x.sources {
 		for i := range x.sources[f].statements {
-			if s := &x.sources[f].statements[i]; s.Kind == python.Def {
-				functions[s.Target] = true
+			switch s := &x.sources[f].statements[i]; {
+			case s.Kind == python.Def && s.Target == "__init__":
+				functions[s.Class] = s
+			case s.Kind == python.Def && functions[s.Target] == nil:
+				functions[s.Target] = s
 			}
 		}
 	}
 	for i := range x.calls {
 		c := &x.calls[i]
-		if name := c.callee[strings.LastIndexByte(c.callee, '.')+1:]; functions[name] && c.target != "" && u.models[variable(c.file, c.target)] {
+		name := c.callee[strings.LastIndexByte(c.callee, '.')+1:]
+		f := functions[name]
+		if f == nil {
+			continue
+		}
+		if c.target != "" && u.models[variable(c.file, c.target)] {
 			u.makers[name] = true
 		}
+		x.bind(c, name, f.Params)
 	}
+	x.when = nil
 	x.given = u
+}
+
+// bind notes what a call of a function of the folder passes by position, under the names of its parameters: of fit(args.d), fit.dataset.
+func (x *extraction) bind(c *call, name string, params []python.Param) {
+	if len(params) > 0 && (params[0].Name == "self" || params[0].Name == "cls") {
+		params = params[1:]
+	}
+	function := ""
+	if name == strings.ToLower(name) {
+		function = name
+	}
+	x.when = c.when
+	for i := range c.expr.Args[:min(len(c.expr.Args), len(params))] {
+		e := &c.expr.Args[i]
+		if e.Kind == python.String || e.Kind == python.Number || strings.Contains(nameOf(e), ".") {
+			x.add(setting{key: name + "." + params[i].Name, expr: e, file: c.file, rank: c.rank, at: where(c.file, c.expr.Line), call: true, function: function})
+		}
+	}
 }
 
 // isClass is whether a name is that of a class.
@@ -88,7 +116,7 @@ func (u *given) statement(s *python.Statement, file string) {
 			}
 		}
 		switch {
-		case optimizes && at > 0 && (name == "parameters" || name == "named_parameters"):
+		case optimizes && at > 0 && strings.Contains(name, "param"):
 			model(&python.Expr{Kind: python.Name, Text: callee[:at]})
 		case name == "create" && c.Get("apply_fn") != nil: // TrainState.create(apply_fn=model.apply)
 			model(c.Get("apply_fn"))

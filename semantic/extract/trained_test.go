@@ -1,6 +1,7 @@
 package extract
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/txtar"
@@ -48,5 +49,50 @@ func TestCommandsBeside(t *testing.T) {
 	}
 	if r.Dataset.Train != "LJSpeech-1.1" {
 		t.Errorf("dataset %q, want LJSpeech-1.1", r.Dataset.Train)
+	}
+}
+
+// What a job does not state in its own words is read where it is passed, loaded, declared or imported.
+func TestPassed(t *testing.T) {
+	for name, c := range map[string]struct {
+		run   string
+		files map[string]string
+		want  map[string]string
+	}{
+		"by position": {"python train.py -k harbour", map[string]string{"train.py": "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('-k')\na = p.parse_args()\n\ndef go(train_data, num_epochs):\n    pass\n\ngo(a.k, 9)\n"},
+			map[string]string{"train": "harbour", "iters": "9", "iter_type": "epoch"}},
+		"by its help": {"python train.py", map[string]string{"train.py": "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('-k', default='harbour', help='dataset name')\np.add_argument('-w', default='wavelet7', help='Model architecture (default: wavelet7)')\np.add_argument('-o', default='cache', help='model directory')\n"},
+			map[string]string{"train": "harbour", "model_name": "wavelet7"}},
+		"in a folder of another name": {"cd scripts\npython train.py", map[string]string{"scripts/train.py": "import torch\nfrom confy import YamlConfig\nconf = YamlConfig('./first.yaml', folder='../settings')\n", "settings/first.yaml": "opt:\n  n_epochs: 9\n"},
+			map[string]string{"iters": "9"}},
+		"beside the script": {"cd jobs\npython train.py", map[string]string{"jobs/train.py": "import torch\nfrom kit.deep.first import go\n", "jobs/kit/deep/first.py": "from kit.other import n\n", "jobs/kit/other.py": "num_epochs = 9\n"},
+			map[string]string{"iters": "9"}},
+		"behind what prepares": {"python preprocess.py -train_src a.txt\npython train.py --num_epochs 9", map[string]string{"preprocess.py": "import argparse\n", "train.py": "import torch\n"},
+			map[string]string{"iters": "9"}},
+		"by its trainer": {"python train.py", map[string]string{"train.py": "import torch\nfrom nets import HAZE\nfrom work import HAZETrainer\nt = HAZETrainer(parts(3))\n"},
+			map[string]string{"model_name": "HAZE"}},
+		"what is saved": {"python train.py --save_model trained", map[string]string{"train.py": "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--save_model')\na = p.parse_args()\nmodel_name = a.save_model + '.chkpt'\n"},
+			map[string]string{"model_name": ""}},
+		"a loop before a call": {"python train.py", map[string]string{"train.py": "import torch\nfor epoch in range(9):\n    go(num_epochs=3)\n    loss.backward()\n"},
+			map[string]string{"iters": "9"}},
+	} {
+		f := fixture{files: []txtar.File{{Name: "run.sh", Data: []byte(c.run)}}}
+		for file, data := range c.files {
+			f.files = append(f.files, txtar.File{Name: file, Data: []byte(data)})
+		}
+		r, err := Dir(t.Context(), f.write(t), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, field := range r.Fields() {
+			key, v, _ := strings.Cut(field, "=")
+			got[key] = v
+		}
+		for field, want := range c.want {
+			if got[field] != want {
+				t.Errorf("%s: %s is %q (%s), want %q", name, field, got[field], r.Sources[field], want)
+			}
+		}
 	}
 }
