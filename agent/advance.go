@@ -108,7 +108,7 @@ func (a *Agent) enter(r *agentpb.AdvanceRequest) (*part, func(), error) {
 			File: filepath.Join(a.o.StateDir, "jobs", key+".json"),
 		}}
 		if own, ok := b.(*checkpoint.Folder); ok {
-			p.local.SetLease = own.SetLease
+			p.local.SetLease = func(d time.Duration) { own.SetLease(d) }
 		}
 		for _, pid := range r.Pids {
 			p.local.Processes = append(p.local.Processes, int(pid))

@@ -45,8 +45,8 @@ type Backend interface {
 	Keep(pid int) error
 }
 
-// end is the phase in which a process is paused.
-func end(b Backend) Phase {
+// End is the phase in which a process is paused.
+func End(b Backend) Phase {
 	path := b.Path()
 	return path[len(path)-1]
 }
@@ -88,7 +88,7 @@ func Pause(ctx context.Context, b Backend, pids []int, o Options) error {
 	if err != nil {
 		return err
 	}
-	running := slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return phases[pid] == end(b) })
+	running := slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return phases[pid] == End(b) })
 	wait := o.Backoff
 	for try := 1; ; try++ {
 		err := pauseOnce(ctx, b, running, pids, o.Timeout)
@@ -193,7 +193,7 @@ func restore(ctx, limited context.Context, b Backend, pids []int, timeout time.D
 	back, cancelBack := context.WithTimeout(context.WithoutCancel(ctx), max(timeout, wayBack))
 	defer cancelBack()
 	undo := each(paused, func(pid int) error {
-		if err := walk(back, b, pid, end(b)); err != nil {
+		if err := walk(back, b, pid, End(b)); err != nil {
 			return ifAlive(err)
 		}
 		return ifAlive(b.Keep(pid))

@@ -14,11 +14,36 @@ import (
 type Local interface {
 	Backend
 	Status(pid int) (Status, error)
+	// List returns the processes that it finds by itself, in ascending order. Some may have ended, or be none of its own: Status says so.
+	List() ([]int, error)
+	// SetLease is after what time a process that is not kept goes on by itself, from the next step on; 0: never. It says whether that also holds
+	// where the backend is closed: otherwise such a process goes on at Close, but where the time is 0.
+	SetLease(time.Duration) (afterClose bool)
 	Close()
 }
 
-// Names are the backends that Choose knows.
+// Names are the backends that Named and Choose know.
 var Names = []string{"auto", "shim", "driver", "hybrid", "replay", "framework", "none"}
+
+// Named returns the backend of the name for a folder, without a look at its processes; with auto it is Folder.
+func Named(name, dir string, lease time.Duration, calls *gpu.Calls) Local {
+	shim := &Shim{Dir: dir, Lease: lease}
+	switch name {
+	case "shim":
+		return shim
+	case "driver":
+		return &Driver{Calls: calls, Dir: dir}
+	case "hybrid":
+		return &Hybrid{shim, &Driver{Calls: calls, Dir: dir}}
+	case "replay":
+		return &Replay{shim}
+	case "framework":
+		return &Framework{Dir: dir, Lease: lease}
+	case "none":
+		return &None{}
+	}
+	return NewFolder(dir, lease)
+}
 
 // Choose returns the backend of the name for the processes: with auto, Shim where all
 // run with it, or Hybrid if the driver holds one of them already, or Replay if one has been released, Folder if some save themselves, else Driver. Hybrid
@@ -26,22 +51,10 @@ var Names = []string{"auto", "shim", "driver", "hybrid", "replay", "framework", 
 // it loses the process. The calls name no program where there is none. An error says
 // what is missing for each.
 func Choose(name, dir string, lease time.Duration, calls *gpu.Calls, pids []int) (Local, error) {
-	shim, driver := &Shim{Dir: dir, Lease: lease}, &Driver{Calls: calls}
-	switch name {
-	case "shim":
-		return shim, nil
-	case "driver":
-		return driver, nil
-	case "hybrid":
-		return &Hybrid{shim, driver}, nil
-	case "replay":
-		return &Replay{shim}, nil
-	case "framework":
-		return &Framework{Dir: dir, Lease: lease}, nil
-	case "none":
-		return &None{}, nil
+	if name != "auto" {
+		return Named(name, dir, lease, calls), nil
 	}
-	own := NewFolder(dir, lease)
+	shim, driver, own := &Shim{Dir: dir, Lease: lease}, &Driver{Calls: calls, Dir: dir}, NewFolder(dir, lease)
 	var held, released atomic.Bool
 	withShim := each(pids, func(pid int) error {
 		st, err := own.Status(pid)

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,9 +20,11 @@ import (
 // another one takes a step, which waits for the end.
 type Driver struct {
 	Calls *gpu.Calls
+	Dir   string // of control pages and of the locks of Calls, for List
 
 	mu      sync.Mutex
 	flights map[int]*flight
+	stay    bool // at Close processes stay as they are, kept or not
 }
 
 // flight is a call whose step gave up waiting.
@@ -35,6 +38,34 @@ const observing = 10 * time.Second
 
 // Path is that of the driver's states.
 func (d *Driver) Path() []Phase { return []Phase{Running, Locked, Checkpointed} }
+
+// List returns the processes that have a control page, by their IDs here, and those that were once changed: whether the driver can checkpoint them, Phase says.
+func (d *Driver) List() ([]int, error) {
+	pages, err := gpu.List(d.Dir)
+	if err != nil {
+		return nil, err
+	}
+	all, err := gpu.ListChanged(d.Dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, pid := range pages {
+		if p, err := gpu.OpenPage(d.Dir, pid); err == nil {
+			all = append(all, p.Here())
+			p.Close()
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}
+
+// SetLease lets processes go on at Close that are not kept, or stay as they are where it is 0: the driver has no lease.
+func (d *Driver) SetLease(lease time.Duration) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stay = lease == 0
+	return false
+}
 
 // Close lets processes that are not kept go on, and lets other commands change all.
 func (d *Driver) Close() { d.Calls.Close() }
@@ -105,6 +136,27 @@ func (d *Driver) land(ctx context.Context, pid int, f *flight) error {
 	return err
 }
 
+// lead takes the lock of a process, before its state is read: who had it may have changed that.
+func (d *Driver) lead(ctx context.Context, pid int) error {
+	d.mu.Lock()
+	op := "leave"
+	if d.stay {
+		op = "stay"
+	}
+	d.mu.Unlock()
+	for until := time.Now().Add(d.Calls.Patience); ; {
+		_, err := d.do(ctx, op, pid)
+		if !errors.Is(err, gpu.ErrBusy) || !time.Now().Before(until) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
 // Step moves a process to the phase, its own or a neighbour. Where a call of a step
 // before has moved it elsewhere, nothing happens: its phase is the caller's to see.
 func (d *Driver) Step(ctx context.Context, pid int, to Phase) error {
@@ -115,6 +167,9 @@ func (d *Driver) Step(ctx context.Context, pid int, to Phase) error {
 		if err := d.land(ctx, pid, f); ctx.Err() != nil {
 			return err
 		}
+	}
+	if err := d.lead(ctx, pid); err != nil {
+		return err
 	}
 	from, err := d.state(ctx, pid)
 	if err != nil {

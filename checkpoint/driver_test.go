@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -303,5 +304,48 @@ func TestDriverRefuses(t *testing.T) {
 	old := n.StartPlain(t)
 	if err := checkpoint.Pause(ctx, backendOf(t, n, "driver"), []int{old.PID}, patient); !errors.Is(err, gpu.ErrNotSupported) {
 		t.Errorf("%v", err)
+	}
+}
+
+// A process that another program has is busy, or waited for: what that has done is seen then.
+func TestDriverPatience(t *testing.T) {
+	n := gputest.NewNode(t, 64)
+	p := n.StartPlain(t)
+	lock, err := os.OpenFile(filepath.Join(n.Dir, fmt.Sprintf("%d.lock", p.PID)), os.O_CREATE|os.O_RDWR, 0o600)
+	if err == nil {
+		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := backendOf(t, n, "driver").(*checkpoint.Driver)
+	if err := b.Step(ctx, p.PID, checkpoint.Locked); !errors.Is(err, gpu.ErrBusy) {
+		t.Errorf("it is locked by another: %v", err)
+	}
+	b.Calls.Patience = time.Minute
+	time.AfterFunc(50*time.Millisecond, func() { lock.Close() })
+	if err := b.Step(ctx, p.PID, checkpoint.Locked); err != nil {
+		t.Error(err)
+	}
+	phaseIs(t, b, checkpoint.Locked, p.PID)
+}
+
+// With a lease a locked process goes on when the backend is closed; without, it stays as it is, also in the middle of the path.
+func TestDriverLease(t *testing.T) {
+	n := gputest.NewNode(t, 64)
+	p := n.StartPlain(t)
+	for _, c := range []struct {
+		lease time.Duration
+		want  checkpoint.Phase
+	}{{0, checkpoint.Locked}, {time.Minute, checkpoint.Running}} {
+		b := backendOf(t, n, "driver").(*checkpoint.Driver)
+		if b.SetLease(c.lease) {
+			t.Error("the driver has no lease of its own")
+		}
+		if err := b.Step(ctx, p.PID, checkpoint.Locked); err != nil {
+			t.Fatal(err)
+		}
+		b.Close()
+		phaseIs(t, backendOf(t, n, "driver"), c.want, p.PID)
 	}
 }

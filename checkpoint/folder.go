@@ -21,8 +21,14 @@ func NewFolder(dir string, lease time.Duration) *Folder {
 	return &Folder{&Shim{Dir: dir, Lease: lease}, &Framework{Dir: dir, Lease: lease}}
 }
 
-// SetLease is after what time a process that is not kept goes on by itself; 0: never.
-func (f *Folder) SetLease(d time.Duration) { f.shim.Lease, f.framework.Lease = d, d }
+// SetLease is that of both.
+func (f *Folder) SetLease(d time.Duration) bool {
+	f.shim.Lease, f.framework.Lease = d, d
+	return true
+}
+
+// List returns the processes of the folder.
+func (f *Folder) List() ([]int, error) { return List(f.shim.Dir) }
 
 // Path is that of both.
 func (f *Folder) Path() []Phase { return f.shim.Path() }
@@ -84,6 +90,12 @@ func (n *None) Path() []Phase { return []Phase{Running, Saved} }
 
 // Close does nothing.
 func (n *None) Close() {}
+
+// List returns none.
+func (n *None) List() ([]int, error) { return nil, nil }
+
+// SetLease does nothing.
+func (n *None) SetLease(time.Duration) bool { return true }
 
 // Phase observes a process.
 func (n *None) Phase(pid int) (Phase, error) {

@@ -40,6 +40,15 @@ func (f *Framework) Close() {
 	f.processes.close()
 }
 
+// List returns the processes that save themselves.
+func (f *Framework) List() ([]int, error) { return gpu.ListSelf(f.Dir) }
+
+// SetLease is of the steps from now on.
+func (f *Framework) SetLease(d time.Duration) bool {
+	f.Lease = d
+	return true
+}
+
 // Phase observes a process: gpu.ErrNoPage if it is none that saves itself.
 func (f *Framework) Phase(pid int) (Phase, error) {
 	s, led := f.processes.get(pid)

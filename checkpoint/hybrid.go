@@ -1,6 +1,9 @@
 package checkpoint
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Hybrid is the backend over both others: the shim copies the memory in use, and the
 // driver then checkpoints what is left, contexts and handles. So little is copied, and
@@ -22,9 +25,32 @@ func (h *Hybrid) Close() {
 	h.Shim.Close()
 }
 
+// List is that of the shim.
+func (h *Hybrid) List() ([]int, error) { return h.Shim.List() }
+
+// SetLease is that of both.
+func (h *Hybrid) SetLease(d time.Duration) bool {
+	h.Shim.SetLease(d)
+	return h.Driver.SetLease(d)
+}
+
+// here is the ID of a process as the driver's calls have it: one in a container has another ID there, which names its control page.
+func (h *Hybrid) here(pid int) (int, error) {
+	p, done, err := h.Shim.observe(pid)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	return p.Here(), nil
+}
+
 // Phase observes a process: what the driver says, unless that is Running.
 func (h *Hybrid) Phase(pid int) (Phase, error) {
-	phase, err := h.Driver.Phase(pid)
+	here, err := h.here(pid)
+	if err != nil {
+		return "", err
+	}
+	phase, err := h.Driver.Phase(here)
 	if err != nil || phase != Running {
 		return phase, err
 	}
@@ -54,11 +80,15 @@ func (h *Hybrid) Step(ctx context.Context, pid int, to Phase) error {
 	if err := oneStep(h.Path(), from, to); err != nil {
 		return err
 	}
+	here, err := h.here(pid)
+	if err != nil {
+		return err
+	}
 	switch {
 	case to == Saved && from == Locked:
-		return h.Driver.Step(ctx, pid, Running)
+		return h.Driver.Step(ctx, here, Running)
 	case to == Locked || to == Checkpointed:
-		return h.Driver.Step(ctx, pid, to)
+		return h.Driver.Step(ctx, here, to)
 	}
 	return h.Shim.Step(ctx, pid, to)
 }
@@ -70,5 +100,9 @@ func (h *Hybrid) Keep(pid int) error {
 	if err := h.Shim.Keep(pid); err != nil || h.Shim.Ghost != nil {
 		return err
 	}
-	return h.Driver.Keep(pid)
+	here, err := h.here(pid)
+	if err != nil {
+		return err
+	}
+	return h.Driver.Keep(here)
 }

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/muster-sched/muster/gpu"
 )
@@ -18,6 +19,12 @@ func (r *Replay) Path() []Phase { return []Phase{Running, Gated, Saved, Released
 
 // Close lets other commands change the processes.
 func (r *Replay) Close() { r.Shim.Close() }
+
+// List is that of the shim.
+func (r *Replay) List() ([]int, error) { return r.Shim.List() }
+
+// SetLease is that of the shim.
+func (r *Replay) SetLease(d time.Duration) bool { return r.Shim.SetLease(d) }
 
 // Phase observes a process.
 func (r *Replay) Phase(pid int) (Phase, error) {

@@ -24,6 +24,15 @@ func (s *Shim) Close() {
 	s.pages.close()
 }
 
+// List returns the processes with a control page.
+func (s *Shim) List() ([]int, error) { return gpu.List(s.Dir) }
+
+// SetLease is of the steps from now on.
+func (s *Shim) SetLease(d time.Duration) bool {
+	s.Lease = d
+	return true
+}
+
 // Status is what is known about a process.
 type Status struct {
 	PID       int   `json:"pid"`

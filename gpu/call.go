@@ -25,6 +25,8 @@ type Calls struct {
 	Driver      string   // the path of libcuda.so.1; empty: as the linker finds it
 	Dir         string   // of the locks by which one command at a time changes a process
 	Environment []string // beside this process's own
+	// Patience is how long whoever changes a process waits for another program that does: that of a caller who died ends what is under way first.
+	Patience time.Duration
 
 	mu      sync.Mutex
 	running *caller
@@ -251,8 +253,26 @@ type Call struct {
 	ended  <-chan struct{}
 }
 
+// ListChanged returns the processes that Calls of a folder have changed, in ascending order, by the locks that are left there: they may have ended.
+func ListChanged(dir string) ([]int, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	var pids []int
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), ".lock")
+		if pid, err := strconv.Atoi(name); ok && err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids, nil
+}
+
 // Begin makes a call for a process: state, thread, lock, checkpoint, restore, unlock,
-// or keep, which lets it stay locked at the end of Calls; or ghost, before the process
+// or keep, which lets it stay locked at the end of Calls; stay, which lets it stay as it is
+// then whatever calls follow, and leave, which ends that; or ghost, before the process
 // hands its memory over, and copy, which then writes that to PID.data. The limit, of lock, is
 // rounded up to milliseconds and is at least one.
 func (c *Calls) Begin(ctx context.Context, op string, pid int, limit time.Duration) (*Call, error) {

@@ -20,7 +20,7 @@
 // At the end of the input, who asked has ended, perhaps by kill -9. Calls
 // under way then end first: one that is cut off leaves the process in a state
 // that the driver itself does not know. Then each process goes on that was
-// locked and not kept, or has handed its memory over to this program (ghost.h).
+// locked and not kept, and is not to stay, or has handed its memory over to this program (ghost.h).
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -53,6 +53,7 @@ struct pair {
 struct process {
 	int pid, lock_fd; // lock_fd: -1 until the lock is held
 	int changed;      // it is locked, and goes on when this program ends
+	int stays;        // but not then
 	pthread_mutex_t calls;
 };
 static struct process processes[max_processes];
@@ -133,6 +134,13 @@ static CUresult change(struct process *p, struct request *q, int *value) {
 			p->changed = 0;
 		return r;
 	}
+	if (!strcmp(q->op, "stay") || !strcmp(q->op, "leave")) {
+		int state = 0;
+		p->stays = q->op[0] == 's';
+		if (!driver.state(p->pid, &state) && state == LOCKED)
+			p->changed = 1; // by a program before
+		return CUDA_SUCCESS;
+	}
 	if (!strcmp(q->op, "keep"))
 		return p->changed = 0, CUDA_SUCCESS;
 	return CUDA_ERROR_INVALID_VALUE;
@@ -169,7 +177,7 @@ static void *serve(void *shared) {
 static void go_on(struct process *p) {
 	uint32_t none[16] = {0};
 	int state = 0;
-	if (!p->changed || driver.state(p->pid, &state))
+	if (!p->changed || p->stays || driver.state(p->pid, &state))
 		return;
 	if (state == CHECKPOINTED && driver.restore(p->pid, none))
 		return;
