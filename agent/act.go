@@ -84,22 +84,18 @@ func (a *Agent) act(ctx context.Context, r *agentpb.Record) error {
 	}
 	var pids, ours []int // ours: those that were not paused before
 	var gone []int
-	err := a.with(dir, func(b checkpoint.Local) error {
-		for _, pid := range o.Pids {
-			if _, err := b.Phase(int(pid)); errors.Is(err, gpu.ErrGone) || errors.Is(err, gpu.ErrNoPage) {
-				gone = append(gone, int(pid))
-				continue
-			}
-			pids = append(pids, int(pid))
-			if !slices.Contains(r.Paused, pid) {
-				ours = append(ours, int(pid))
-			}
+	b, done := a.look(dir)
+	for _, pid := range o.Pids {
+		if _, err := b.Phase(int(pid)); errors.Is(err, gpu.ErrGone) || errors.Is(err, gpu.ErrNoPage) {
+			gone = append(gone, int(pid))
+			continue
 		}
-		return nil
-	})
-	if err != nil {
-		return err
+		pids = append(pids, int(pid))
+		if !slices.Contains(r.Paused, pid) {
+			ours = append(ours, int(pid))
+		}
 	}
+	done()
 	deadline := o.Deadline.AsTime()
 	if o.Action == agentpb.Action_ACTION_RESUME || o.Action == agentpb.Action_ACTION_RESTORE {
 		// It is ended even after its deadline, and without ranks that ended: others may run already.
@@ -136,15 +132,14 @@ func (a *Agent) act(ctx context.Context, r *agentpb.Record) error {
 
 // store stores the memory of paused processes, but of those whose own save outlives them: it is stored.
 func (a *Agent) store(ctx context.Context, dir, name string, pids []int) error {
-	err := a.with(dir, func(b checkpoint.Local) error {
-		pids = slices.DeleteFunc(slices.Clone(pids), func(pid int) bool {
-			st, err := b.Status(pid)
-			return err == nil && st.Durable
-		})
-		return nil
+	b, done := a.look(dir)
+	pids = slices.DeleteFunc(slices.Clone(pids), func(pid int) bool {
+		st, err := b.Status(pid)
+		return err == nil && st.Durable
 	})
-	if err != nil || len(pids) == 0 {
-		return err
+	done()
+	if len(pids) == 0 {
+		return nil
 	}
 	return a.o.Images.Save(ctx, dir, name, pids)
 }

@@ -3,9 +3,11 @@ package agent
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -13,7 +15,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/muster-sched/muster/agent/agentpb"
-	"github.com/muster-sched/muster/checkpoint"
 	"github.com/muster-sched/muster/checkpoint/pause"
 )
 
@@ -25,6 +26,10 @@ type part struct {
 	local   *pause.Local
 	close   func()
 	callers int // that are in Advance
+
+	lease   atomic.Int64  // of the last steps, where it ends with close; 0: they need none
+	expires *time.Timer   // when no caller has come for that long
+	closing chan struct{} // closed when close has returned; nil before that begins
 }
 
 // partsKept is how long the agent remembers the newest decision on a job. No request
@@ -56,13 +61,18 @@ func (a *Agent) Advance(ctx context.Context, r *agentpb.AdvanceRequest) (*agentp
 	if err := a.meant(r.Node); err != nil {
 		return nil, err
 	}
-	p, leave, err := a.enter(r)
+	if err := a.of(r.Pod, r.Pids); err != nil {
+		return nil, err
+	}
+	p, err := a.enter(r)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	running := false
+	defer func() { a.leave(p, running) }()
 	began := time.Now()
 	reply, err := p.local.Advance(ctx, request)
+	running = err == nil && reply.Outcome == pause.Reached && request.Goal == pause.Release
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "%v", err)
 	}
@@ -91,42 +101,104 @@ func validAdvance(r *agentpb.AdvanceRequest) (pause.Request, error) {
 	return request, validPIDs(r.Pids)
 }
 
+func (p *part) key() string { return p.job + "@" + p.pod }
+
 // enter gives the part of a job that a request is for. A newer request ends the steps of
-// an older one, so both use the same part; the last to leave closes its control pages.
-func (a *Agent) enter(r *agentpb.AdvanceRequest) (*part, func(), error) {
-	key := r.Job + "@" + r.Pod
+// an older one, so both use the same part.
+func (a *Agent) enter(r *agentpb.AdvanceRequest) (*part, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err := a.atWork(r.Pod, r.Pids); err != nil {
-		return nil, nil, err
-	}
-	p := a.parts[key]
-	if p == nil {
-		b := a.o.Open(a.dir(r.Pod))
-		p = &part{job: r.Job, pod: r.Pod, pids: r.Pids, close: b.Close, local: &pause.Local{
-			Backend: b, SetLease: func(time.Duration) {},
-			File: filepath.Join(a.o.StateDir, "jobs", key+".json"),
-		}}
-		if own, ok := b.(*checkpoint.Folder); ok {
-			p.local.SetLease = func(d time.Duration) { own.SetLease(d) }
+	p := &part{job: r.Job, pod: r.Pod, pids: r.Pids}
+	for {
+		if err := a.atWork(r.Pod, r.Pids); err != nil {
+			return nil, err
 		}
-		for _, pid := range r.Pids {
-			p.local.Processes = append(p.local.Processes, int(pid))
+		old := a.parts[p.key()]
+		switch {
+		case old == nil:
+			a.openPart(p)
+			return p, nil
+		case old.closing != nil:
+			a.mu.Unlock()
+			<-old.closing
+			a.mu.Lock()
+		case slices.Equal(old.pids, r.Pids):
+			if old.expires != nil {
+				old.expires.Stop()
+			}
+			old.callers++
+			return old, nil
+		case old.callers > 0:
+			return nil, status.Errorf(codes.FailedPrecondition, "pids: a request for the processes %v of job %q is being obeyed", old.pids, r.Job)
+		default:
+			a.closePart(old)
 		}
-		a.parts[key] = p
 	}
-	if !slices.Equal(p.pids, r.Pids) {
-		return nil, nil, status.Errorf(codes.FailedPrecondition, "pids: a request for the processes %v of job %q is being obeyed", p.pids, r.Job)
+}
+
+// openPart lets a part be used, by one caller. The caller has the lock.
+func (a *Agent) openPart(p *part) {
+	b := a.o.Open(a.dir(p.pod))
+	p.close, p.callers = b.Close, 1
+	p.local = &pause.Local{Backend: b, File: filepath.Join(a.o.StateDir, "jobs", p.key()+".json"), SetLease: func(d time.Duration) {
+		if b.SetLease(d) {
+			d = 0
+		}
+		p.lease.Store(int64(d))
+	}}
+	for _, pid := range p.pids {
+		p.local.Processes = append(p.local.Processes, int(pid))
 	}
-	p.callers++
-	return p, func() {
+	a.parts[p.key()] = p
+}
+
+// leave ends what a caller has to do with a part. The last one closes it, now or, where the lease of processes that do not run ends with that, when that
+// is over: the next request of the coordinator comes before.
+func (a *Agent) leave(p *part, running bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p.callers--; p.callers > 0 {
+		return
+	}
+	lease := time.Duration(p.lease.Load())
+	if running || lease == 0 || a.ctx.Err() != nil {
+		a.closePart(p)
+		return
+	}
+	var expires *time.Timer
+	expires = time.AfterFunc(lease, func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		if p.callers--; p.callers == 0 {
-			delete(a.parts, key)
-			p.close()
+		if p.expires == expires && p.callers == 0 && p.closing == nil {
+			a.o.Log.Warn("the lease of a job's processes has ended: they go on", "job", p.job, "pod", p.pod, "pids", p.pids)
+			a.closePart(p)
 		}
-	}, nil
+	})
+	p.expires = expires
+}
+
+// closePart closes a part that has no caller, and gives the lock, which the caller has, away meanwhile.
+func (a *Agent) closePart(p *part) {
+	p.closing = make(chan struct{})
+	a.mu.Unlock()
+	p.close()
+	a.mu.Lock()
+	delete(a.parts, p.key())
+	close(p.closing)
+}
+
+// closeParts closes those that have no caller.
+func (a *Agent) closeParts() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range slices.Collect(maps.Values(a.parts)) {
+		if p.callers == 0 && p.closing == nil {
+			if p.expires != nil {
+				p.expires.Stop()
+			}
+			a.closePart(p)
+		}
+	}
 }
 
 // Member is processes of a job at an agent, as a participant of a pause over several nodes.

@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -24,6 +25,7 @@ import (
 	"github.com/muster-sched/muster/agent/hardware"
 	"github.com/muster-sched/muster/checkpoint"
 	"github.com/muster-sched/muster/checkpoint/image"
+	"github.com/muster-sched/muster/gpu"
 )
 
 const (
@@ -47,7 +49,11 @@ type Options struct {
 	StateDir string // of the records of operations, kept between starts
 	GPUDir   string // of the control pages; those of a pod are in a folder in it, named by the pod's UID
 	Log      *slog.Logger
-	// Open gives the processes of a folder; nil: those that run with gpu/shim, or save themselves.
+	// Backend is what pauses processes, one of checkpoint.Names; auto, or empty: they run with gpu/shim, or save themselves.
+	Backend string
+	// Calls makes the driver's calls for processes of a folder; those of the backends driver and hybrid, and of whole processes that are brought back.
+	Calls func(dir string) *gpu.Calls
+	// Open gives the processes of a folder; nil: by Backend.
 	Open func(dir string) checkpoint.Local
 	// Hardware observes the GPUs; nil: the agent does not look at them.
 	Hardware *hardware.Watch
@@ -64,6 +70,9 @@ type Agent struct {
 	ctx     context.Context
 	stop    context.CancelCauseFunc
 	acting  sync.WaitGroup
+	// look gives the processes of a folder to observe them, until done is called.
+	look func(dir string) (b checkpoint.Local, done func())
+	seen *gpu.Calls // by which look asks the driver; nil for none
 
 	mu         sync.Mutex
 	operations map[string]*operation
@@ -101,13 +110,12 @@ func Open(o Options) (*Agent, error) {
 }
 
 func open(o Options, records records) (*Agent, error) {
-	if o.Open == nil {
-		o.Open = func(dir string) checkpoint.Local { return checkpoint.NewFolder(dir, lease) }
-	}
+	o.Backend = cmp.Or(o.Backend, "auto")
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics()
 	}
 	a := &Agent{o: o, records: records, operations: map[string]*operation{}, parts: map[string]*part{}}
+	a.open()
 	a.ctx, a.stop = context.WithCancelCause(context.Background())
 	known, err := records.all()
 	if err != nil {
@@ -130,10 +138,41 @@ func open(o Options, records records) (*Agent, error) {
 	return a, nil
 }
 
+// open decides how the processes of a folder are opened, and observed. To open the driver takes seconds: who only looks shares one program.
+func (a *Agent) open() {
+	calls := a.o.Calls
+	if calls == nil {
+		calls = func(string) *gpu.Calls { return nil }
+	}
+	if open := a.o.Open; open != nil {
+		a.look = func(dir string) (checkpoint.Local, func()) {
+			b := open(dir)
+			return b, b.Close
+		}
+		return
+	}
+	patient := func(dir string) *gpu.Calls {
+		c := calls(dir)
+		if c != nil {
+			c.Patience = wayBack // for what an agent that was killed has begun
+		}
+		return c
+	}
+	a.seen = calls(a.o.GPUDir)
+	a.look = func(dir string) (checkpoint.Local, func()) {
+		return checkpoint.Named(a.o.Backend, dir, lease, a.seen), func() {}
+	}
+	a.o.Open = func(dir string) checkpoint.Local { return checkpoint.Named(a.o.Backend, dir, lease, patient(dir)) }
+}
+
 // Close gives up what is at work, which the next agent of the folder begins again.
 func (a *Agent) Close() error {
 	a.stop(errStopped)
 	a.acting.Wait()
+	a.closeParts()
+	if a.seen != nil {
+		a.seen.Close()
+	}
 	return a.records.close()
 }
 
@@ -287,11 +326,14 @@ func (a *Agent) resolve(r *agentpb.RunRequest) (pids, paused []int32, err error)
 	if r.Image != "" {
 		return nil, nil, a.atImage(r.Image)
 	}
-	processes := a.o.Open(a.dir(r.Pod))
-	defer processes.Close()
+	processes, done := a.look(a.dir(r.Pod))
+	defer done()
+	if r.Action > agentpb.Action_ACTION_RESUME && !slices.Contains(processes.Path(), checkpoint.Saved) {
+		return nil, nil, status.Errorf(codes.FailedPrecondition, "with --backend %s the agent of node %q leaves the memory in the processes: it makes no images of it", a.o.Backend, a.o.Node)
+	}
 	pids = slices.Clone(r.Pids)
 	if len(pids) == 0 {
-		found, err := checkpoint.List(a.dir(r.Pod))
+		found, err := processes.List()
 		if err != nil {
 			return nil, nil, status.Errorf(codes.Internal, "%v", err)
 		}
@@ -302,16 +344,19 @@ func (a *Agent) resolve(r *agentpb.RunRequest) (pids, paused []int32, err error)
 		}
 	}
 	if len(pids) == 0 {
-		return nil, nil, status.Errorf(codes.NotFound, "pod %q has no process with a GPU that can be paused", r.Pod)
+		return nil, nil, status.Errorf(codes.NotFound, "pod %q has no process with a GPU that can be paused (--backend %s)", r.Pod, a.o.Backend)
 	}
 	for _, pid := range pids {
 		phase, err := processes.Phase(int(pid))
 		if err != nil {
 			return nil, nil, status.Errorf(codes.NotFound, "process %d of pod %q: %v", pid, r.Pod, err)
 		}
-		if phase == checkpoint.Saved {
+		if phase == checkpoint.End(processes) {
 			paused = append(paused, pid)
 		}
+	}
+	if err := a.of(r.Pod, pids); err != nil {
+		return nil, nil, err
 	}
 	if err := a.atWork(r.Pod, pids); err != nil {
 		return nil, nil, err
@@ -382,12 +427,8 @@ func (a *Agent) forget(now time.Time) {
 
 func (a *Agent) dir(pod string) string { return filepath.Join(a.o.GPUDir, pod) }
 
-// Status is that of the interface in agentpb.
-func (a *Agent) Status(_ context.Context, r *agentpb.StatusRequest) (*agentpb.NodeStatus, error) {
-	if err := a.meant(r.GetNode()); err != nil {
-		return nil, err
-	}
-	s := &agentpb.NodeStatus{Node: a.o.Node}
+// pods returns those with a folder, and "" for no pod.
+func (a *Agent) pods() ([]string, error) {
 	pods := []string{""}
 	entries, err := os.ReadDir(a.o.GPUDir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -397,6 +438,48 @@ func (a *Agent) Status(_ context.Context, r *agentpb.StatusRequest) (*agentpb.No
 		if e.IsDir() && validPod.MatchString(e.Name()) {
 			pods = append(pods, e.Name())
 		}
+	}
+	return pods, nil
+}
+
+// of says which of the processes are not the pod's. With the backend driver any process of the node could be named: those without a control page are of no
+// pod. The others need theirs to be found at all.
+func (a *Agent) of(pod string, pids []int32) error {
+	if a.o.Backend != "driver" {
+		return nil
+	}
+	pods, err := a.pods()
+	if err != nil {
+		return err
+	}
+	for _, other := range pods {
+		b, done := a.look(a.dir(other))
+		listed, err := b.List()
+		done()
+		if err != nil {
+			return status.Errorf(codes.Internal, "%v", err)
+		}
+		for _, pid := range pids {
+			switch found := slices.Contains(listed, int(pid)); {
+			case other != "" && other != pod && found:
+				return status.Errorf(codes.NotFound, "process %d is of pod %q; the request is for pod %q", pid, other, pod)
+			case other != "" && other == pod && !found:
+				return status.Errorf(codes.NotFound, "process %d of pod %q: %v", pid, pod, gpu.ErrNoPage)
+			}
+		}
+	}
+	return nil
+}
+
+// Status is that of the interface in agentpb.
+func (a *Agent) Status(_ context.Context, r *agentpb.StatusRequest) (*agentpb.NodeStatus, error) {
+	if err := a.meant(r.GetNode()); err != nil {
+		return nil, err
+	}
+	s := &agentpb.NodeStatus{Node: a.o.Node, Backend: a.o.Backend}
+	pods, err := a.pods()
+	if err != nil {
+		return nil, err
 	}
 	for _, pod := range pods {
 		s.Processes = append(s.Processes, a.processes(pod)...)
@@ -434,17 +517,17 @@ func (a *Agent) Clear(ctx context.Context, r *agentpb.ClearRequest) (*agentpb.Ha
 }
 
 func (a *Agent) processes(pod string) []*agentpb.Process {
-	found, err := checkpoint.List(a.dir(pod))
+	b, done := a.look(a.dir(pod))
+	defer done()
+	found, err := b.List()
 	if err != nil {
 		a.o.Log.Error("a folder of control pages cannot be read", "pod", pod, "error", err)
 	}
-	b := a.o.Open(a.dir(pod))
-	defer b.Close()
 	var processes []*agentpb.Process
 	for _, pid := range found {
 		st, err := b.Status(pid)
 		if err != nil {
-			continue // it ended, or its page is another program's
+			continue // it ended, or is another backend's
 		}
 		processes = append(processes, &agentpb.Process{
 			Pod: pod, Pid: int32(pid), Phase: phases[st.Phase],
@@ -455,9 +538,12 @@ func (a *Agent) processes(pod string) []*agentpb.Process {
 }
 
 var phases = map[checkpoint.Phase]agentpb.Phase{
-	checkpoint.Running: agentpb.Phase_PHASE_RUNNING,
-	checkpoint.Gated:   agentpb.Phase_PHASE_GATED,
-	checkpoint.Saved:   agentpb.Phase_PHASE_SAVED,
+	checkpoint.Running:      agentpb.Phase_PHASE_RUNNING,
+	checkpoint.Gated:        agentpb.Phase_PHASE_GATED,
+	checkpoint.Saved:        agentpb.Phase_PHASE_SAVED,
+	checkpoint.Released:     agentpb.Phase_PHASE_RELEASED,
+	checkpoint.Locked:       agentpb.Phase_PHASE_LOCKED,
+	checkpoint.Checkpointed: agentpb.Phase_PHASE_CHECKPOINTED,
 }
 
 // Phase is a phase of the interface as that of package checkpoint; "" if it is none.

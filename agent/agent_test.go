@@ -31,6 +31,7 @@ import (
 // agents on it. When left falls below 0, whoever acts on it is dead: no call has an effect.
 type machine struct {
 	mu     sync.Mutex
+	path   []checkpoint.Phase
 	phases map[int]checkpoint.Phase
 	kept   map[int]bool
 	disk   map[string]*agentpb.Record
@@ -45,10 +46,13 @@ type machine struct {
 	lost   chan struct{} // gets a record that the full disk does not take
 }
 
-func newMachine(n int, phase checkpoint.Phase) *machine {
-	m := &machine{phases: map[int]checkpoint.Phase{}, kept: map[int]bool{}, disk: map[string]*agentpb.Record{}, images: map[string][]int{}, moved: map[int]bool{}, left: 1 << 30, lost: make(chan struct{}, 1)}
+func newMachine(n int, phase checkpoint.Phase, path ...checkpoint.Phase) *machine {
+	if path == nil {
+		path = (&checkpoint.Shim{}).Path()
+	}
+	m := &machine{path: path, phases: map[int]checkpoint.Phase{}, kept: map[int]bool{}, disk: map[string]*agentpb.Record{}, images: map[string][]int{}, moved: map[int]bool{}, left: 1 << 30, lost: make(chan struct{}, 1)}
 	for pid := 1; pid <= n; pid++ {
-		m.phases[pid], m.kept[pid] = phase, phase == checkpoint.Saved
+		m.phases[pid], m.kept[pid] = phase, phase == checkpoint.End(m)
 	}
 	return m
 }
@@ -64,9 +68,7 @@ func (m *machine) enter() error {
 	return nil
 }
 
-func (m *machine) Path() []checkpoint.Phase {
-	return []checkpoint.Phase{checkpoint.Running, checkpoint.Gated, checkpoint.Saved}
-}
+func (m *machine) Path() []checkpoint.Phase { return m.path }
 
 func (m *machine) Phase(pid int) (checkpoint.Phase, error) {
 	m.mu.Lock()
@@ -123,7 +125,7 @@ func (m *machine) SetLease(time.Duration) bool { return true }
 func (m *machine) move(pid int, away bool) error {
 	err := m.enter()
 	defer m.mu.Unlock()
-	if err == nil && m.phases[pid] != checkpoint.Saved {
+	if err == nil && m.phases[pid] != checkpoint.End(m) {
 		err = fmt.Errorf("process %d is %s", pid, m.phases[pid])
 	}
 	if err == nil {
@@ -151,7 +153,7 @@ func (m *machine) Save(_ context.Context, _, name string, pids []int) error {
 
 func (m *machine) TakeBack(ctx context.Context, dir, name string, pids []int) error {
 	m.mu.Lock()
-	of := slices.DeleteFunc(slices.Clone(m.images[name]), func(pid int) bool { return !slices.Contains(pids, pid) || m.phases[pid] != checkpoint.Saved })
+	of := slices.DeleteFunc(slices.Clone(m.images[name]), func(pid int) bool { return !slices.Contains(pids, pid) || m.phases[pid] != checkpoint.End(m) })
 	m.mu.Unlock()
 	for _, pid := range of {
 		if err := m.move(pid, false); err != nil {
@@ -244,7 +246,7 @@ func (m *machine) is(phase checkpoint.Phase) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for pid, p := range m.phases {
-		if p != phase || m.kept[pid] != (phase == checkpoint.Saved) {
+		if p != phase || m.kept[pid] != (phase == checkpoint.End(m)) {
 			return false
 		}
 	}
@@ -277,15 +279,24 @@ const (
 // An agent that dies before any of its acts, on the processes or on its records, is
 // followed by one that ends the operation. Whoever repeats the call sees how it ended.
 func TestDeathAtAnyInstant(t *testing.T) {
-	for _, action := range []agentpb.Action{actPause, actResume, actCheckpoint, actRestore} {
-		from, to := checkpoint.Running, checkpoint.Saved
+	shim, driver, hybrid := (&checkpoint.Shim{}).Path(), (&checkpoint.Driver{}).Path(), (&checkpoint.Hybrid{}).Path()
+	all := []agentpb.Action{actPause, actResume, actCheckpoint, actRestore}
+	t.Run("shim", func(t *testing.T) { dieAtAnyInstant(t, shim, false, all...) })
+	// What the driver has locked, and was not kept, goes on when the agent is dead.
+	t.Run("driver", func(t *testing.T) { dieAtAnyInstant(t, driver, true, actPause, actResume) })
+	t.Run("hybrid", func(t *testing.T) { dieAtAnyInstant(t, hybrid, true, all...) })
+}
+
+func dieAtAnyInstant(t *testing.T, path []checkpoint.Phase, goOn bool, actions ...agentpb.Action) {
+	for _, action := range actions {
+		from, to := checkpoint.Running, path[len(path)-1]
 		if action == actResume || action == actRestore {
 			from, to = to, from
 		}
 		of := map[agentpb.Action]int{actCheckpoint: 1} // images that a process has afterwards
 		begun := 0
 		for calls := 0; ; calls++ {
-			m := newMachine(3, from)
+			m := newMachine(3, from, path...)
 			if action == actRestore {
 				m.images["before"], m.moved = []int{1, 2, 3}, map[int]bool{1: true, 2: true, 3: true}
 			}
@@ -296,6 +307,9 @@ func TestDeathAtAnyInstant(t *testing.T) {
 			lived := m.left >= 0
 			first.Close()
 			m.left = 1 << 30
+			if goOn {
+				m.leasesEnd()
+			}
 			again, err2 := m.agent(t).Run(t.Context(), r)
 			if err2 != nil || again.State != agentpb.State_STATE_SUCCEEDED || !m.is(to) || m.elsewhere() != 3*of[action] {
 				t.Errorf("%s: death after %d calls (%v): the call again: %v %v; processes %v, kept %v", name(action), calls, err, again, err2, m.phases, m.kept)
@@ -378,9 +392,16 @@ func TestDeathOfRankAndAgent(t *testing.T) {
 // An agent that comes back after the deadline of a pause lets all go on that it had begun
 // to pause, and none that was paused before.
 func TestDeadlinePassesWithoutAgent(t *testing.T) {
+	for _, path := range [][]checkpoint.Phase{(&checkpoint.Shim{}).Path(), (&checkpoint.Driver{}).Path(), (&checkpoint.Hybrid{}).Path()} {
+		deadlinePasses(t, path)
+	}
+}
+
+func deadlinePasses(t *testing.T, path []checkpoint.Phase) {
 	for calls := 1; calls < 12; calls++ {
-		m := newMachine(3, checkpoint.Running)
-		m.phases[3], m.kept[3] = checkpoint.Saved, true
+		m := newMachine(3, checkpoint.Running, path...)
+		end := checkpoint.End(m)
+		m.phases[3], m.kept[3] = end, true
 		m.left = calls
 		first := m.agent(t)
 		first.Run(t.Context(), request("a", actPause, 1, 2, 3))
@@ -393,7 +414,7 @@ func TestDeadlinePassesWithoutAgent(t *testing.T) {
 		record.Operation.Deadline = timestamppb.New(time.Now().Add(-time.Second))
 		second := m.agent(t)
 		op, err := second.wait(t.Context(), second.operations["a"])
-		if err != nil || op.State != agentpb.State_STATE_FAILED || m.phases[1] != checkpoint.Running || m.phases[2] != checkpoint.Running || m.phases[3] != checkpoint.Saved || !m.kept[3] {
+		if err != nil || op.State != agentpb.State_STATE_FAILED || m.phases[1] != checkpoint.Running || m.phases[2] != checkpoint.Running || m.phases[3] != end || !m.kept[3] {
 			t.Errorf("death after %d calls: %v %v: %v, kept %v", calls, op, err, m.phases, m.kept)
 		}
 	}

@@ -102,7 +102,13 @@ func (c current) Collect(to chan<- prometheus.Metric) {
 func (a *Agent) partsAtWork() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(a.parts)
+	n := 0
+	for _, p := range a.parts {
+		if p.callers > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // gpusBy counts the GPUs of a node by health.

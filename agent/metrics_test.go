@@ -60,7 +60,7 @@ func TestMetrics(t *testing.T) {
 	}
 	a.mu.Lock()
 	a.operations["a"].record.Operation.State = agentpb.State_STATE_ACTING
-	a.parts["job@pod"] = &part{}
+	a.parts["job@pod"] = &part{callers: 1}
 	a.mu.Unlock()
 	has(t, scrape(t, h), `muster_agent_under_way{action="pause"} 1`, `muster_agent_under_way{action="advance"} 1`)
 	if w := httptest.NewRecorder(); true {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/muster-sched/muster/agent/agentpb"
 	"github.com/muster-sched/muster/checkpoint/image"
+	"github.com/muster-sched/muster/gpu"
 	"github.com/muster-sched/muster/gpu/gputest"
 )
 
@@ -47,7 +48,9 @@ func serveIn(dir string) error {
 	images := Store{Metrics: metrics, Open: func(ctx context.Context) (*image.Images, error) {
 		return image.Open(ctx, image.Dir(filepath.Join(dir, "images")), nil, true)
 	}}
-	a, err := Open(Options{Node: "n", Metrics: metrics, StateDir: filepath.Join(dir, "state"), GPUDir: filepath.Join(dir, "gpu"), Images: images, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	backend, program, driver := os.Getenv("MUSTER_TEST_BACKEND"), os.Getenv("MUSTER_TEST_CALL"), os.Getenv("MUSTER_TEST_DRIVER")
+	calls := func(dir string) *gpu.Calls { return &gpu.Calls{Program: program, Driver: driver, Dir: dir} }
+	a, err := Open(Options{Node: "n", Backend: backend, Calls: calls, Metrics: metrics, StateDir: filepath.Join(dir, "state"), GPUDir: filepath.Join(dir, "gpu"), Images: images, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		return err
 	}
@@ -66,10 +69,10 @@ type started struct {
 	*Client
 }
 
-func start(t *testing.T, dir string) started {
+func start(t *testing.T, dir string, environment ...string) started {
 	t.Helper()
 	c := exec.Command(os.Args[0])
-	c.Env = append(os.Environ(), "MUSTER_TEST_AGENT="+dir)
+	c.Env = append(append(os.Environ(), "MUSTER_TEST_AGENT="+dir), environment...)
 	out, err := c.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -101,19 +104,49 @@ func (s started) kill() {
 // An agent is killed at random instants while it pauses, resumes, checkpoints and restores two real programs.
 // The next one ends what it began, for both programs, and no byte of their memory changes.
 func TestKilledAgent(t *testing.T) {
+	for _, backend := range []string{"auto", "hybrid", "replay", "driver"} {
+		t.Run(backend, func(t *testing.T) { killAgents(t, backend) })
+	}
+}
+
+// with is the environment of an agent with a backend on the GPU of a node.
+func with(n *gputest.Node, backend string) []string {
+	program, driver, environment := n.Caller()
+	return append(environment, "MUSTER_TEST_BACKEND="+backend, "MUSTER_TEST_CALL="+program, "MUSTER_TEST_DRIVER="+driver)
+}
+
+func killAgents(t *testing.T, backend string) {
 	dir := t.TempDir()
 	if err := WriteCertificates(filepath.Join(dir, "certs"), []string{"127.0.0.1"}, "muster"); err != nil {
 		t.Fatal(err)
 	}
 	n := gputest.NewNode(t, 64)
-	n.Dir = filepath.Join(dir, "gpu", "pod-1")
+	pod := "pod-1"
+	if backend == "driver" {
+		pod = "" // processes without a control page are of no pod
+	}
+	n.Dir = filepath.Join(dir, "gpu", pod)
 	if err := os.MkdirAll(n.Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	const size = 6 << 20
-	programs := []*gputest.Program{n.Start(t), n.Start(t)}
-	var sums []string
+	begin, actions, paused := n.Start, []agentpb.Action{actPause, actResume, actCheckpoint, actRestore}, agentpb.Phase_PHASE_SAVED
+	data := map[agentpb.Action]int{actPause: 2} // files of it on the host, after an action
+	switch backend {
+	case "hybrid":
+		paused = agentpb.Phase_PHASE_CHECKPOINTED
+	case "replay":
+		paused = agentpb.Phase_PHASE_RELEASED
+	case "driver":
+		begin, actions, paused, data = n.StartPlain, actions[:2], agentpb.Phase_PHASE_CHECKPOINTED, nil
+	}
+	programs := []*gputest.Program{begin(t), begin(t)}
+	var (
+		sums []string
+		pids []int32
+	)
 	for _, p := range programs {
+		pids = append(pids, int32(p.PID))
 		p.Do("alloc %d", size)
 		sums = append(sums, p.Do("sum 0 %d", size))
 	}
@@ -123,14 +156,16 @@ func TestKilledAgent(t *testing.T) {
 		rounds = 3
 	}
 	for round := range rounds {
-		for _, action := range []agentpb.Action{actPause, actResume, actCheckpoint, actRestore} {
+		for _, action := range actions {
 			r := request(fmt.Sprintf("%s-%d", name(action), round), action)
-			r.Pod = "pod-1"
-			first := start(t, dir)
+			if r.Pod = pod; backend == "driver" {
+				r.Pids = pids // which have no control page
+			}
+			first := start(t, dir, with(n, backend)...)
 			go first.Run(context.Background(), r)
 			time.Sleep(time.Duration(random.IntN(40+60*int(action/actCheckpoint))) * time.Millisecond) // any instant will do
 			first.kill()
-			next := start(t, dir)
+			next := start(t, dir, with(n, backend)...)
 			op, err := next.Run(t.Context(), r)
 			if err != nil || op.State != agentpb.State_STATE_SUCCEEDED || len(op.Pids) != 2 {
 				t.Fatalf("%s: %v %v", r.Id, op, err)
@@ -138,15 +173,15 @@ func TestKilledAgent(t *testing.T) {
 			if op.Attempts > 1 {
 				second++
 			}
-			want := agentpb.Phase_PHASE_SAVED
+			want := paused
 			if action == actResume || action == actRestore {
 				want = agentpb.Phase_PHASE_RUNNING
 			}
-			if data, err := filepath.Glob(filepath.Join(n.Dir, "*.data")); err != nil || len(data) != map[agentpb.Action]int{actPause: 2}[action] {
-				t.Fatalf("after %s the host has %v, %v", r.Id, data, err)
+			if files, err := filepath.Glob(filepath.Join(n.Dir, "*.data")); err != nil || len(files) != data[action] {
+				t.Fatalf("after %s the host has %v, %v", r.Id, files, err)
 			}
 			s, err := next.Status(t.Context(), &agentpb.StatusRequest{})
-			if err != nil || len(s.Processes) != 2 || s.Processes[0].Phase != want || s.Processes[1].Phase != want || s.Processes[0].Pod != "pod-1" || s.Node != "n" {
+			if err != nil || len(s.Processes) != 2 || s.Processes[0].Phase != want || s.Processes[1].Phase != want || s.Processes[0].Pod != pod || s.Node != "n" || s.Backend != backend {
 				t.Fatalf("after %s: %v %v", r.Id, s, err)
 			}
 			next.kill()
@@ -157,7 +192,7 @@ func TestKilledAgent(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d of %d operations needed a second agent", second, 4*rounds)
+	t.Logf("%d of %d operations needed a second agent", second, len(actions)*rounds)
 }
 
 // Only clients with a certificate of the authority, and of a name that the agent obeys, are let in.

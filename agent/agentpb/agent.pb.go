@@ -152,6 +152,12 @@ const (
 	Phase_PHASE_GATED Phase = 2
 	// It is paused: its memory is on the host.
 	Phase_PHASE_SAVED Phase = 3
+	// And all else that it had on the GPU is released, and is made again on the way back.
+	Phase_PHASE_RELEASED Phase = 4
+	// The driver lets its calls wait; its memory is on the GPU, unless it was saved before.
+	Phase_PHASE_LOCKED Phase = 5
+	// It is paused: the driver holds all that it had on the GPU in its own host memory.
+	Phase_PHASE_CHECKPOINTED Phase = 6
 )
 
 // Enum value maps for Phase.
@@ -161,12 +167,18 @@ var (
 		1: "PHASE_RUNNING",
 		2: "PHASE_GATED",
 		3: "PHASE_SAVED",
+		4: "PHASE_RELEASED",
+		5: "PHASE_LOCKED",
+		6: "PHASE_CHECKPOINTED",
 	}
 	Phase_value = map[string]int32{
-		"PHASE_UNSPECIFIED": 0,
-		"PHASE_RUNNING":     1,
-		"PHASE_GATED":       2,
-		"PHASE_SAVED":       3,
+		"PHASE_UNSPECIFIED":  0,
+		"PHASE_RUNNING":      1,
+		"PHASE_GATED":        2,
+		"PHASE_SAVED":        3,
+		"PHASE_RELEASED":     4,
+		"PHASE_LOCKED":       5,
+		"PHASE_CHECKPOINTED": 6,
 	}
 )
 
@@ -653,7 +665,9 @@ type NodeStatus struct {
 	// Operations at work, in the order of their beginning.
 	Operations []*Operation `protobuf:"bytes,3,rep,name=operations,proto3" json:"operations,omitempty"`
 	// Absent if the agent does not look at GPUs, or has not yet.
-	Hardware      *Hardware `protobuf:"bytes,4,opt,name=hardware,proto3" json:"hardware,omitempty"`
+	Hardware *Hardware `protobuf:"bytes,4,opt,name=hardware,proto3" json:"hardware,omitempty"`
+	// What pauses processes: auto, shim, driver, hybrid, replay, framework or none. With none, none is listed.
+	Backend       string `protobuf:"bytes,5,opt,name=backend,proto3" json:"backend,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -714,6 +728,13 @@ func (x *NodeStatus) GetHardware() *Hardware {
 		return x.Hardware
 	}
 	return nil
+}
+
+func (x *NodeStatus) GetBackend() string {
+	if x != nil {
+		return x.Backend
+	}
+	return ""
 }
 
 type ClearRequest struct {
@@ -1768,7 +1789,7 @@ const file_agent_proto_rawDesc = "" +
 	"\x0ereserved_bytes\x18\x04 \x01(\x03R\rreservedBytes\x12!\n" +
 	"\factive_bytes\x18\x05 \x01(\x03R\vactiveBytes\x12\x1c\n" +
 	"\tuntracked\x18\x06 \x01(\x05R\tuntracked\x12\x18\n" +
-	"\adurable\x18\a \x01(\bR\adurable\"\xcb\x01\n" +
+	"\adurable\x18\a \x01(\bR\adurable\"\xe5\x01\n" +
 	"\n" +
 	"NodeStatus\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x126\n" +
@@ -1776,7 +1797,8 @@ const file_agent_proto_rawDesc = "" +
 	"\n" +
 	"operations\x18\x03 \x03(\v2\x1a.muster.agent.v1.OperationR\n" +
 	"operations\x125\n" +
-	"\bhardware\x18\x04 \x01(\v2\x19.muster.agent.v1.HardwareR\bhardware\"4\n" +
+	"\bhardware\x18\x04 \x01(\v2\x19.muster.agent.v1.HardwareR\bhardware\x12\x18\n" +
+	"\abackend\x18\x05 \x01(\tR\abackend\"4\n" +
 	"\fClearRequest\x12\x10\n" +
 	"\x03gpu\x18\x01 \x01(\tR\x03gpu\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\"\xc6\x02\n" +
@@ -1896,12 +1918,15 @@ const file_agent_proto_rawDesc = "" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSTATE_ACTING\x10\x01\x12\x13\n" +
 	"\x0fSTATE_SUCCEEDED\x10\x02\x12\x10\n" +
-	"\fSTATE_FAILED\x10\x03*S\n" +
+	"\fSTATE_FAILED\x10\x03*\x91\x01\n" +
 	"\x05Phase\x12\x15\n" +
 	"\x11PHASE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rPHASE_RUNNING\x10\x01\x12\x0f\n" +
 	"\vPHASE_GATED\x10\x02\x12\x0f\n" +
-	"\vPHASE_SAVED\x10\x032\xa2\x03\n" +
+	"\vPHASE_SAVED\x10\x03\x12\x12\n" +
+	"\x0ePHASE_RELEASED\x10\x04\x12\x10\n" +
+	"\fPHASE_LOCKED\x10\x05\x12\x16\n" +
+	"\x12PHASE_CHECKPOINTED\x10\x062\xa2\x03\n" +
 	"\x05Agent\x12>\n" +
 	"\x03Run\x12\x1b.muster.agent.v1.RunRequest\x1a\x1a.muster.agent.v1.Operation\x12>\n" +
 	"\x03Get\x12\x1b.muster.agent.v1.GetRequest\x1a\x1a.muster.agent.v1.Operation\x12D\n" +
