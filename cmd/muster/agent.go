@@ -50,10 +50,14 @@ before it begins, and goes on with it after a crash. Clients and agent know each
 other by certificates (mutual TLS), which it reads again at each connection.
 
 At each --gpu-interval it asks the driver for the GPUs, and reads what it wrote to the
-kernel log: muster agent gpus shows them.`,
+kernel log: muster agent gpus shows them.
+
+With --backend it pauses by something else than the library and the processes themselves,
+as muster pause does: driver pauses any process that uses CUDA, which is named by its ID.`,
 		Example: `  muster agent certificates --out certs --host node-1 --host 10.0.0.1
   muster agent --tls-cert certs/agent.crt --tls-key certs/agent.key --tls-ca certs/ca.crt
   muster agent --image-store /data/images --image-key image.key --tls-cert certs/agent.crt --tls-key certs/agent.key --tls-ca certs/ca.crt
+  muster agent --backend driver --tls-cert certs/agent.crt --tls-key certs/agent.key --tls-ca certs/ca.crt
   muster agent --metrics-address :9441 --tls-cert certs/agent.crt --tls-key certs/agent.key --tls-ca certs/ca.crt
   muster pause --agent node-1:9440 --tls-cert certs/client.crt --tls-key certs/client.key --tls-ca certs/ca.crt`,
 		Args: cobra.NoArgs,
@@ -65,6 +69,8 @@ kernel log: muster agent gpus shows them.`,
 	c.Flags().StringSliceVar(&f.clients, "client", []string{"muster"}, "the names of the clients that may connect: the common name or a DNS name of their certificates")
 	c.Flags().StringVar(&f.images.store, "image-store", "", "where checkpointed processes have their memory: a `FOLDER`, or s3://BUCKET/PREFIX; without it no checkpoints are made")
 	c.Flags().StringVar(&f.images.key, "image-key", "", "the `FILE` of the key of encrypted images: 64 hexadecimal digits")
+	c.Flags().StringVar(&f.o.Backend, "backend", "auto", "what pauses the processes of this node: shim, driver, hybrid, replay, framework or none, as of muster pause, or auto: shim or framework as each process has it")
+	complete(c, "backend", func() []string { return checkpoint.Names })
 	f.gpus.register(c)
 	f.metrics.register(c)
 	dirFlag(c, &f.o.GPUDir)
@@ -88,6 +94,10 @@ func (f *servingFlags) serve(c *cobra.Command) error {
 		f.o.Node, _ = os.Hostname()
 	}
 	f.o.Log = slog.New(slog.NewJSONHandler(c.ErrOrStderr(), nil))
+	if err := checkBackend(c, f.o.Backend); err != nil {
+		return err
+	}
+	f.o.Calls = gpuCalls
 	if f.images.store == "" && f.images.key != "" {
 		return badUsage(c, "--image-key: expected --image-store with it")
 	}
@@ -313,7 +323,7 @@ func (r *remote) list(c *cobra.Command, asJSON bool) error {
 		}
 		s.Processes = slices.DeleteFunc(s.Processes, func(p *agentpb.Process) bool { return len(r.pods) > 0 && !slices.Contains(r.pods, p.Pod) })
 		if len(s.Processes) == 0 && !asJSON {
-			fmt.Fprintf(c.OutOrStdout(), "No process on node %s can be paused.\n", table.Printable(s.Node))
+			fmt.Fprintf(c.OutOrStdout(), "No process on node %s can be paused%s.\n", table.Printable(s.Node), byBackend(s.Backend))
 		}
 		all = append(all, s.Processes...)
 	}
@@ -321,6 +331,14 @@ func (r *remote) list(c *cobra.Command, asJSON bool) error {
 		return missing
 	}
 	return cmp.Or(writeRemote(c.OutOrStdout(), all, 0, asJSON), missing)
+}
+
+// byBackend says with which backend an agent finds no process, where that is a choice.
+func byBackend(name string) string {
+	if name == "" || name == "auto" { // an agent before it could be chosen does not say
+		return ""
+	}
+	return fmt.Sprintf(" (its agent has --backend %s)", table.Printable(name))
 }
 
 // failed says what the agent refused, in words of the command line, and what to do next.
@@ -358,7 +376,7 @@ func writeRemote(w io.Writer, all []*agentpb.Process, took time.Duration, asJSON
 		if pod == "" {
 			pod = "-"
 		}
-		if st.Phase == checkpoint.Saved {
+		if isSaved(st.Phase) {
 			copied = mebibytes(st.Active)
 		}
 		t.Add(table.Printable(pod), strconv.Itoa(st.PID), string(st.Phase), mebibytes(st.Reserved), copied, strconv.Itoa(st.Untracked))

@@ -366,3 +366,24 @@ clusters: [{name: c, cluster: {server: "`+server.URL+`"}}], users: [{name: u, us
 		}
 	}
 }
+
+// An agent pauses by the backend that it is started with, and says which that is where it finds nothing.
+func TestAgentBackend(t *testing.T) {
+	x := newAgents(t)
+	p := x.n.StartPlain(t)
+	p.Do("alloc %d", 8<<20)
+	sum := p.Do("sum 0 %d", 8<<20)
+	a := x.node("n1", " --backend driver --gpu-dir "+x.n.Dir)
+	at := fmt.Sprintf(" --agent %s%s", a.address, x.tls("client"))
+	x.says(x.command("pause --list"+at), 0, "No process on node n1 can be paused (its agent has --backend driver).")
+	x.says(x.command(fmt.Sprintf("pause %d%s", p.PID, at)), 0, fmt.Sprintf("%d  Checkpointed ", p.PID))
+	a.kill()
+	a.start() // it stays paused
+	x.says(x.command("pause --list"+at), 0, fmt.Sprintf("%d  Checkpointed ", p.PID))
+	x.says(x.command("resume"+at), 0, fmt.Sprintf("%d  Running ", p.PID))
+	if got := p.Do("sum 0 %d", 8<<20); got != sum {
+		t.Errorf("%s; before %s", got, sum)
+	}
+	x.says(x.command("pause 1"+at), 1, "process 1 of pod")
+	x.says(x.command("agent --backend cuda"+x.tls("agent")), 2, `--backend: expected one of auto, shim, driver, hybrid, replay, framework, none; found "cuda"`)
+}

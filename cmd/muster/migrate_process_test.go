@@ -35,6 +35,11 @@ func newMovers(t *testing.T) *movers {
 	if err := (criu.Program{}).Check(t.Context()); err != nil {
 		t.Skip(err)
 	}
+	return newAgents(t)
+}
+
+// newAgents is newMovers without criu.
+func newAgents(t *testing.T) *movers {
 	n := gputest.NewNode(t, 64)
 	dir := t.TempDir()
 	x := &movers{t: t, n: n, muster: filepath.Join(dir, "muster"), certs: filepath.Join(dir, "certs"), store: filepath.Join(dir, "images")}

@@ -176,14 +176,21 @@ func dirFlag(c *cobra.Command, to *string) {
 
 // openBackend opens the backend of the name for the processes.
 func openBackend(c *cobra.Command, name, dir string, pids []int) (checkpoint.Local, error) {
-	if !slices.Contains(checkpoint.Names, name) {
-		return nil, badUsage(c, "--backend: expected one of %s; found %q", strings.Join(checkpoint.Names, ", "), name)
+	if err := checkBackend(c, name); err != nil {
+		return nil, err
 	}
 	backend, err := checkpoint.Choose(name, dir, pauseLease, gpuCalls(dir), pids)
 	if err != nil {
 		return nil, pauseError(dir, err)
 	}
 	return backend, nil
+}
+
+func checkBackend(c *cobra.Command, name string) error {
+	if !slices.Contains(checkpoint.Names, name) {
+		return badUsage(c, "--backend: expected one of %s; found %q", strings.Join(checkpoint.Names, ", "), name)
+	}
+	return nil
 }
 
 // gpuCalls makes the driver's calls for processes of a folder.
@@ -281,6 +288,11 @@ func listProcesses(c *cobra.Command, dir string, asJSON bool) error {
 	return writeStatus(c, found, 0, asJSON)
 }
 
+// isSaved says that what a process uses of the GPU is on the host.
+func isSaved(p checkpoint.Phase) bool {
+	return p == checkpoint.Saved || p == checkpoint.Released || p == checkpoint.Checkpointed
+}
+
 func writeChanged(c *cobra.Command, backend checkpoint.Local, pids []int, took time.Duration, asJSON bool) error {
 	var all []checkpoint.Status
 	for _, pid := range pids {
@@ -309,7 +321,7 @@ func writeStatus(c *cobra.Command, all []checkpoint.Status, took time.Duration, 
 	var active int64
 	for _, st := range all {
 		copied := "-"
-		if st.Phase == checkpoint.Saved || st.Phase == checkpoint.Released || st.Phase == checkpoint.Checkpointed {
+		if isSaved(st.Phase) {
 			copied = mebibytes(st.Active)
 			active += st.Active
 		}
