@@ -79,7 +79,7 @@ type signature struct {
 	Subjects []string `yaml:"subjects"`
 	// Elsewhere: the job may lose what the signature is about, such as a node, and go on with others.
 	Elsewhere bool `yaml:"elsewhere"`
-	// Parse names what reads the rest of the line: xid, sxid, first-allocation, fewer, all.
+	// Parse names what reads the rest of the line: xid, sxid, first-allocation, fewer, all, last-try.
 	Parse string `yaml:"parse"`
 
 	match, unless *regexp.Regexp
@@ -479,6 +479,10 @@ func (k *knowledge) classify(line []byte, m *matched, exception, wrappers bool) 
 			}
 		case "all":
 			if !all(line) {
+				s = nil
+			}
+		case "last-try":
+			if !lastTry(line) {
 				s = nil
 			}
 		}

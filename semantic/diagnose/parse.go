@@ -120,6 +120,14 @@ func all(line []byte) bool {
 	return m != nil && string(m[1]) == string(m[2])
 }
 
+var ofTries = regexp.MustCompile(`(?i)\b(?:retry\w*|retries|try|tries|attempts?)\W{1,3}(\d+) ?(?:/|of|out of) ?(\d+)\b`)
+
+// lastTry says whether a line counts its try as the last one: "retrying (5/5)".
+func lastTry(line []byte) bool {
+	m := ofTries.FindSubmatch(line)
+	return m != nil && string(m[1]) == string(m[2])
+}
+
 // isFailure says whether a signature is of something that failed, not of how the job ended or goes on.
 func (s *signature) isFailure() bool {
 	switch s.Role {

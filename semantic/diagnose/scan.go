@@ -150,7 +150,7 @@ func (s *scan) line(index int64, line []byte) {
 		return // words in it are there by chance
 	}
 	switch {
-	case s.found.has(markTraceback):
+	case s.found.has(markTraceback) && bytes.Contains(line, []byte("Traceback")): // CANN writes another B
 		s.head(index, line)
 		s.chained()
 		return
