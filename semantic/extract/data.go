@@ -90,15 +90,20 @@ func (x *extraction) dataset() *candidate {
 func (x *extraction) paths() []candidate {
 	var all []candidate
 	for _, last := range slices.Sorted(maps.Keys(x.byName)) {
-		if !strings.HasSuffix(last, "_dataset_path") && !strings.HasSuffix(last, "_dataset_name") && !strings.HasSuffix(last, "_data_path") && !strings.HasSuffix(last, "_data_dir") && !strings.HasSuffix(last, "_dataset") {
+		if !strings.HasSuffix(last, "_dataset_path") && !strings.HasSuffix(last, "_dataset_name") && !strings.HasSuffix(last, "_data_path") && !strings.HasSuffix(last, "_data_dir") && !strings.HasSuffix(last, "_dataset") &&
+			!strings.HasPrefix(last, "dataroot_") && !strings.HasPrefix(last, "data_root_") {
 			continue
 		}
 		for _, s := range x.byName[last] {
 			if s.rank < local || excluded(s.key) || strings.HasPrefix(last, "val") || strings.HasPrefix(last, "test") || strings.HasPrefix(last, "eval") {
 				continue
 			}
+			weight := 3
+			if strings.HasPrefix(last, "data") { // the first of several roots
+				weight = 7
+			}
 			if v := x.compute(s); v.kind == word {
-				all = append(all, candidate{text: datasetName(v.text), kind: word, rank: s.rank, weight: 3, at: s.at})
+				all = append(all, candidate{text: datasetName(v.text), kind: word, rank: s.rank, weight: weight, at: s.at})
 			}
 		}
 	}

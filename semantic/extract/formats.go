@@ -3,6 +3,7 @@ package extract
 import (
 	"bytes"
 	"encoding/json"
+	"regexp"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
@@ -76,7 +77,23 @@ func indented(data []byte) bool {
 	return false
 }
 
+// readJSON reads JSON, also with comments.
 func readJSON(file string, data []byte) *node {
+	if n := readStrictJSON(file, data); n != nil {
+		return n
+	}
+	return readStrictJSON(file, notJSON.ReplaceAllFunc(data, func(m []byte) []byte {
+		if m[0] == '"' {
+			return m
+		}
+		return bytes.Repeat([]byte("\n"), bytes.Count(m, []byte("\n")))
+	}))
+}
+
+// notJSON are strings, which stay, and comments, which JSON does not have.
+var notJSON = regexp.MustCompile(`"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*[\s\S]*?\*/`)
+
+func readStrictJSON(file string, data []byte) *node {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	line, seen := 1, 0

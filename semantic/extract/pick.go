@@ -36,7 +36,7 @@ func pick(all []candidate, of []known) *candidate {
 	worth := -5
 	for i := range all {
 		c := &all[i]
-		if c.text == "" || generic[strings.ToLower(c.text)] && len(c.text) < 3 {
+		if len(c.text) < 2 || generic[strings.ToLower(c.text)] && len(c.text) < 3 {
 			continue
 		}
 		if w := c.worth(of); w > worth {
@@ -106,6 +106,11 @@ func (x *extraction) model() *candidate {
 	for _, s := range x.byName["model"] { // the choice of Hydra's group
 		if s.key == "group.model" {
 			c := candidate{text: s.value.text, kind: word, rank: min(s.rank, configured), weight: 2, at: s.at}
+			if slices.ContainsFunc(stated, func(o candidate) bool { // the class says more: vae, of CDVAE
+				return o.key == "model._target_" && strings.Contains(strings.ToLower(o.text), strings.ToLower(c.text))
+			}) {
+				continue
+			}
 			if find(facts().models, c.text) == nil { // a name of one's own says less than what it is built on
 				c.rank = local
 			}
@@ -217,7 +222,7 @@ func (x *extraction) sections() []candidate {
 			for part := range strings.SplitSeq(s.key, ".") {
 				of, ok := strings.CutSuffix(part, "config")
 				flag := strings.HasPrefix(of, "is_")
-				if of = strings.Trim(strings.TrimPrefix(of, "is_"), "_"); !ok || flag != (part == last && s.value.text == "true") {
+				if of = strings.Trim(strings.TrimPrefix(of, "is_"), "_"); !ok || flag != (part == last) || flag && s.value.text != "true" {
 					continue
 				}
 				if f := find(facts().models, of); f != nil {
@@ -292,7 +297,7 @@ func (x *extraction) modelOf(c *call) *candidate {
 		from.text = name
 		return from
 	}
-	if name == "" || isNoModel(name) || strings.HasPrefix(c.callee, "self.") && name == strings.ToLower(name) {
+	if name == "" || isNoModel(name) && !(strings.HasSuffix(name, "Generator") && x.trained(c)) || strings.HasPrefix(c.callee, "self.") && name == strings.ToLower(name) {
 		return nil
 	}
 	upper := name[0] >= 'A' && name[0] <= 'Z'

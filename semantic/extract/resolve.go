@@ -378,6 +378,13 @@ func (x *extraction) task(r *Result) {
 			set(d.task, r.Sources["train"])
 		}
 	}
+	if r.Model.Task == "" {
+		for _, s := range x.byName["_target_"] { // the parts of a model that is not known
+			if f := find(facts().models, modelName(s.value.text)); f != nil && s.rank >= configured && strings.HasPrefix(s.key, "model.") {
+				set(f.task, s.at)
+			}
+		}
+	}
 	set(task, at)
 	if r.Model.Task == "" {
 		set(x.heading())

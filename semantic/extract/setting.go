@@ -244,6 +244,9 @@ func hasGPU(when *python.Expr) bool {
 func (e *evaluation) name(name string) value {
 	s := e.x.lookup(name, e.file, e.from)
 	if s == nil {
+		if name == "os.sep" || name == "os.path.sep" {
+			return value{"/", word}
+		}
 		switch last := name[strings.LastIndexByte(name, '.')+1:]; last {
 		case "bfloat16", "float16", "float32", "half": // torch.bfloat16
 			return value{last, word}

@@ -444,8 +444,11 @@ func (x *extraction) decorator(d *python.Expr, s *python.Statement, file string,
 		x.argument(d, file, r, "option", d.Get("default"))
 	case callee == "hydra.main" || callee == "hydra_main" || strings.HasSuffix(callee, "hydra_runner"):
 		h := &hydraMain{dir: path.Dir(file)}
-		if p := d.Get("config_path"); p != nil && p.Kind == python.String {
-			h.dir = path.Join(h.dir, p.Text)
+		if text := lastText(d.Get("config_path")); text != "" {
+			h.dir = x.hydraFolder(h.dir, text)
+		}
+		if ext := path.Ext(h.dir); ext == ".yaml" || ext == ".yml" { // of Hydra before 1.0, a file
+			h.name, h.dir = strings.TrimSuffix(path.Base(h.dir), ext), path.Dir(h.dir)
 		}
 		if n := d.Get("config_name"); n != nil && n.Kind == python.String {
 			h.name = n.Text
@@ -455,4 +458,31 @@ func (x *extraction) decorator(d *python.Expr, s *python.Statement, file string,
 		}
 		x.uses("hydra", where(file, d.Line), true)
 	}
+}
+
+// lastText returns the last text in an expression: conf of str(ROOT / "conf").
+func lastText(e *python.Expr) string {
+	switch {
+	case e == nil:
+	case e.Kind == python.String:
+		return e.Text
+	case e.Kind == python.Call || e.Kind == python.Binary:
+		for i := len(e.Args) - 1; i >= 0; i-- {
+			if text := lastText(&e.Args[i]); text != "" {
+				return text
+			}
+		}
+	}
+	return ""
+}
+
+// hydraFolder returns the folder of configurations that code names in a file of a folder: relative to that, or to the job's folder if it is only there.
+func (x *extraction) hydraFolder(dir, name string) string {
+	at := path.Join(dir, name)
+	for _, p := range []string{at, path.Join(path.Dir(dir), name), path.Clean(name)} {
+		if x.tree.folders[p] || x.tree.has[p] {
+			return p
+		}
+	}
+	return at
 }

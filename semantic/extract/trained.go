@@ -39,14 +39,14 @@ func (x *extraction) used() {
 			u.statement(s, p.file)
 		}
 	}
-	functions := map[string]*python.Statement{}
+	functions, files := map[string]*python.Statement{}, map[*python.Statement]string{}
 	for f := range x.sources {
 		for i := range x.sources[f].statements {
 			switch s := &x.sources[f].statements[i]; {
 			case s.Kind == python.Def && s.Target == "__init__":
 				functions[s.Class] = s
 			case s.Kind == python.Def && functions[s.Target] == nil:
-				functions[s.Target] = s
+				functions[s.Target], files[s] = s, x.sources[f].file
 			}
 		}
 	}
@@ -61,6 +61,9 @@ func (x *extraction) used() {
 			u.makers[name] = true
 		}
 		x.bind(c, name, f.Params)
+		if loadsData.MatchString(name) {
+			x.defaults(c, f, files[f])
+		}
 	}
 	x.when = nil
 	x.given = u
@@ -80,6 +83,15 @@ func (x *extraction) bind(c *call, name string, params []python.Param) {
 		e := &c.expr.Args[i]
 		if e.Kind == python.String || e.Kind == python.Number || strings.Contains(nameOf(e), ".") {
 			x.add(setting{key: name + "." + params[i].Name, expr: e, file: c.file, rank: c.rank, at: where(c.file, c.expr.Line), call: true, function: function})
+		}
+	}
+}
+
+// defaults notes the defaults of the parameters of a function that loads data, where a call leaves them out.
+func (x *extraction) defaults(c *call, f *python.Statement, file string) {
+	for i := len(c.expr.Args); i < len(f.Params); i++ {
+		if p := &f.Params[i]; p.Default.Kind == python.String && c.expr.Get(p.Name) == nil {
+			x.add(setting{key: f.Target + "." + p.Name, expr: &p.Default, file: file, rank: min(c.rank, imported), at: where(file, p.Line), call: true, function: f.Target})
 		}
 	}
 }
