@@ -81,6 +81,7 @@ type extraction struct {
 	sources  []parsed          // the Python files that were read
 	when     *branch           // in which what is read now stands
 	settled  bool              // all is read
+	declares bool              // the script itself declares options
 	given    given             // what training uses
 	others   []string          // words of the commands that stand beside the launch command
 	scripts  int               // how many were searched for commands

@@ -34,7 +34,7 @@ func (x *extraction) iterations(r *Result) {
 			text, unit = duration(c.text)
 		}
 		n, ok := positive(text)
-		if !ok || n < 1 || unit == "" || ofEpisode.MatchString(c.key) {
+		if !ok || n < 1 || unit == "" || ofEpisode.MatchString(c.key) || ofDiffusion.MatchString(c.key) || ofDiffusion.MatchString(c.via) {
 			continue
 		}
 		if strings.HasSuffix(c.key, "total_kimg") {
@@ -82,6 +82,9 @@ var lengthOf = regexp.MustCompile(`(?i)(?:^|[_-])([0-9]+)[_-]?(epochs?|ep|iters?
 
 // ofEpisode is in keys of the steps of an episode, and not of the training.
 var ofEpisode = regexp.MustCompile(`(^|\.)(env|environment|env_\w+|\w+_env|simulation|sim)\.`)
+
+// ofDiffusion is a number of steps in which a model denoises, or is integrated.
+var ofDiffusion = regexp.MustCompile(`(^|[._])(diffusion|denoising|noise|inference|sampling|sampler|solver)_(time)?steps?$`)
 
 // counted returns the keys that say in words of how many steps or epochs the training is, such as max_num_epochs and total_iter, but that
 // are not listed.

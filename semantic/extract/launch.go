@@ -215,6 +215,9 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 		switch {
 		case strings.HasSuffix(w, ".py") && !(i > 0 && strings.HasPrefix(words[i-1], "--config")):
 			f, ok := x.tree.find(l.dir, w)
+			if !ok && i == 0 && !strings.Contains(w, "/") { // that the folder installs
+				f, ok = x.tree.find(".", "$/"+w)
+			}
 			if !ok {
 				f = ""
 				l.tool = base

@@ -299,6 +299,8 @@ func loopOf(s *python.Statement) loop {
 			last = c.Args[1]
 			if last.Kind == python.Binary && last.Text == "+" && last.Args[1].Text == "1" { // range(1, n + 1)
 				last = last.Args[0]
+			} else if last.Kind == python.Binary && last.Text == "+" && last.Args[0].Text == "1" { // range(1, 1 + n)
+				last = last.Args[1]
 			} else if last.Kind == python.Number && c.Args[0].Text == "1" { // range(1, 1001)
 				last = python.Expr{Kind: python.Binary, Text: "-", Args: []python.Expr{last, c.Args[0]}, Line: last.Line}
 			}
@@ -361,7 +363,7 @@ func (of *trained) updatesIn(all []python.Statement, i int) string {
 const whole = "whole"
 
 // updates are calls that change the weights of a model.
-var updates = regexp.MustCompile(`(^|\.)(backward|apply_updates|apply_gradients|apply_gradient|manual_backward|optimizer_step|train_step|train_on_batch)$`)
+var updates = regexp.MustCompile(`(^|\.)(backward|apply_updates|apply_gradients|apply_gradient|manual_backward|optimizer_step|optimize_parameters|train_step|train_on_batch)$`)
 
 // outer returns the innermost loop around the statement all[i] in its function, or nil.
 func outer(all []python.Statement, i int) *python.Statement {

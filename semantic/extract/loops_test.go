@@ -31,6 +31,9 @@ func TestLoops(t *testing.T) {
 		"a method of another":   {"class Job:\n    def fit_once(self):\n        for x in self.data:\n            loss.backward()\n    def go(self):\n        for p in range(cfg['n']):\n            self.fit_once()\n", "30", "epoch"},
 		"a model's mode":        {"class Job:\n    def train(self):\n        loss.backward()\n\nfor p in range(cfg['n']):\n    net.train()\n    show(net)\n", "", ""},
 		"far behind":            {"for k in range(cfg['n']):\n" + strings.Repeat("    show(k)\n", 3000) + "    loss.backward()\n", "30", "step"},
+		"from one on":           {"for epoch in range(1, 1 + cfg['n']):\n    for x in loader:\n        loss.backward()\n", "30", "epoch"},
+		"by the model itself":   {"for p in range(cfg['n']):\n    for x in loader:\n        net.optimize_parameters(x)\n", "30", "epoch"},
+		"of diffusion":          {"def noise(*, steps=1000):\n    pass\n\nnoise(steps=cfg.diffusion_steps)\ncfg.diffusion_steps = 30\n", "", ""},
 		"after one over data":   {"for p in range(cfg['n']):\n    for x in loader:\n        show(x)\n    loss.backward()\n", "30", "step"},
 	} {
 		f := fixture{files: []txtar.File{{Name: "train.py", Data: []byte("import torch\ncfg = {'n': 30}\n" + c.code)}}}

@@ -1,6 +1,7 @@
 package extract
 
 import (
+	"bytes"
 	"encoding/json"
 	"path"
 	"regexp"
@@ -68,6 +69,7 @@ func (x *extraction) python(file string, r rank) {
 		}
 	}
 	when := branches(statements, file)
+	x.declares = x.declares || r == declared && bytes.Contains(source, []byte("add_argument("))
 	for i := range statements {
 		x.when = when[i]
 		x.statement(&statements[i], file, r)
@@ -277,6 +279,9 @@ func (x *extraction) call(c *python.Expr, s *python.Statement, file string, r ra
 	at := where(file, c.Line)
 	switch {
 	case name == "add_argument" || name == "add_arg" || name == "add_option":
+		if r == imported && !x.declares { // the script has its options in a file of their own
+			r = declared
+		}
 		x.argument(c, file, r, "default", c.Get("default"))
 		return
 	case strings.HasPrefix(name, "DEFINE_") && len(c.Args) >= 1 && c.Args[0].Kind == python.String: // absl

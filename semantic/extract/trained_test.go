@@ -86,6 +86,10 @@ func TestPassed(t *testing.T) {
 			map[string]string{"model_name": "HarbourGenerator"}},
 		"a configuration of a part": {"python train.py --unet_model_config=part.json", map[string]string{"train.py": "import argparse, torch\nfrom kit import Harbour\np = argparse.ArgumentParser()\np.add_argument('--unet_model_config')\nmodel = Harbour(3)\n"},
 			map[string]string{"model_name": "Harbour"}},
+		"options in a file of their own": {"python train.py", map[string]string{"train.py": "import torch\nfrom options import parse\nfrom nets import CNNPolicy\na = parse()\npair = CNNPolicy()\nopt = torch.optim.Adam(pair.parameters())\n", "options.py": "import argparse\ndef parse():\n    p = argparse.ArgumentParser()\n    p.add_argument('--algo', default='a2c')\n    return p.parse_args()\n"},
+			map[string]string{"model_name": "a2c"}},
+		"a script that is installed": {"train_harbour.py --epochs 9", map[string]string{"kit/train_harbour.py": "import torch\nfrom transformers import BertModel\nmodel = BertModel()\n"},
+			map[string]string{"iters": "9", "model_name": "Bert"}},
 		"a loop before a call": {"python train.py", map[string]string{"train.py": "import torch\nfor epoch in range(9):\n    go(num_epochs=3)\n    loss.backward()\n"},
 			map[string]string{"iters": "9"}},
 	} {
