@@ -319,6 +319,13 @@ func TestAgentsWatch(t *testing.T) {
 	all := daemonSet(nil)
 	pod := find[*appsv1.DaemonSet](t, all, "muster-agent").Spec.Template.Spec
 	c := pod.Containers[0]
+	capabilities := func(c *corev1.Container) string {
+		i := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "NVIDIA_DRIVER_CAPABILITIES" })
+		return c.Env[i].Value
+	}
+	if got := capabilities(&c); got != "utility" || !slices.Contains(c.Args, "--backend=auto") {
+		t.Errorf("by default the driver's %s, and %q", got, c.Args)
+	}
 	if pod.ServiceAccountName != "" || *pod.AutomountServiceAccountToken || c.SecurityContext.Privileged != nil || !slices.Contains(c.Args, "--gpu-interval=0s") || slices.Contains(c.Args, "--publish") || pod.RuntimeClassName != nil {
 		t.Errorf("by default: %+v", pod)
 	}
@@ -331,6 +338,13 @@ func TestAgentsWatch(t *testing.T) {
 	if pod.ServiceAccountName != "muster-agent" || pod.AutomountServiceAccountToken != nil || !*c.SecurityContext.Privileged || *pod.RuntimeClassName != "nvidia" || c.Image != "muster-agent:1" ||
 		!slices.Contains(c.Args, "--gpu-interval=15s") || !slices.Contains(c.Args, "--publish") || !slices.Contains(c.Args, "--kernel-log=/dev/kmsg") {
 		t.Errorf("%+v", pod)
+	}
+	hybrid := find[*appsv1.DaemonSet](t, daemonSet(map[string]any{"backend": "hybrid"}), "muster-agent").Spec.Template.Spec.Containers[0]
+	if got := capabilities(&hybrid); got != "compute,utility" || !slices.Contains(hybrid.Args, "--backend=hybrid") {
+		t.Errorf("with the driver's checkpoints the driver's %s, and %q", got, hybrid.Args)
+	}
+	if _, err := render(chartDir, map[string]any{"agents": map[string]any{"daemonSet": map[string]any{"enabled": true, "secret": "agents", "backend": "cuda"}}}); err == nil {
+		t.Error("there is no backend cuda")
 	}
 	if v := pod.Volumes[len(pod.Volumes)-1]; v.Name != "kernel-log" || v.HostPath.Path != "/dev/kmsg" {
 		t.Errorf("%+v", pod.Volumes)
