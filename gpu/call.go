@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -179,6 +180,15 @@ func (c *Calls) GPUs(ctx context.Context) ([]string, error) {
 // hadGPUs is the file that says which GPUs a process had that comes from another machine: GPUs of there.
 func (c *Calls) hadGPUs(pid int) string { return filepath.Join(c.Dir, strconv.Itoa(pid)+".gpus") }
 
+// ID is a GPU's UUID, such as GPU-5d1f…, as GPUs has it; "" if it is none.
+func ID(uuid string) string {
+	id := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(uuid, "GPU-"), "-", ""))
+	if _, err := hex.DecodeString(id); err != nil || len(id) != 32 || len(uuid) != len("GPU-")+36 {
+		return ""
+	}
+	return id
+}
+
 // HadGPUs lets the next restore of a process bring what it has on GPUs to those of this machine, one by one in the driver's order.
 func (c *Calls) HadGPUs(pid int, ids []string) error {
 	path := c.hadGPUs(pid)
@@ -220,6 +230,41 @@ func (c *Calls) had(pid int) ([]string, error) {
 	return ids, nil
 }
 
+// Place returns the IDs of GPUs that processes had in the order in which each comes back to the GPU at its place here: to that which the map gives it, by IDs of
+// there and here; the others to those that are left, in the driver's order. ErrOtherGPUs: the map names one that is not there, or not here, or one here twice.
+func (c *Calls) Place(ctx context.Context, ids []string, on map[string]string) ([]string, error) {
+	if len(on) == 0 {
+		return ids, nil
+	}
+	r, err := c.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.asMany(ids); err != nil {
+		return nil, err
+	}
+	placed := make([]string, len(r.gpus))
+	for _, from := range slices.Sorted(maps.Keys(on)) {
+		at := slices.Index(r.gpus, on[from])
+		switch {
+		case !slices.Contains(ids, from):
+			return nil, fmt.Errorf("%w: it had none with the ID %s", ErrOtherGPUs, from)
+		case at < 0:
+			return nil, fmt.Errorf("%w: there is none with the ID %s here", ErrOtherGPUs, on[from])
+		case placed[at] != "":
+			return nil, fmt.Errorf("%w: two of them cannot be on the one with the ID %s", ErrOtherGPUs, on[from])
+		}
+		placed[at] = from
+	}
+	for _, id := range ids {
+		if _, named := on[id]; named {
+			continue
+		}
+		placed[slices.Index(placed, "")] = id
+	}
+	return placed, nil
+}
+
 // Fits is ErrOtherGPUs if a process that had the GPUs cannot come back on those of this machine.
 func (c *Calls) Fits(ctx context.Context, ids []string) error {
 	r, err := c.start(ctx)
@@ -229,13 +274,21 @@ func (c *Calls) Fits(ctx context.Context, ids []string) error {
 	return err
 }
 
+func (r *caller) asMany(ids []string) error {
+	if len(ids) != len(r.gpus) {
+		return fmt.Errorf("%w: it had %d and there are %d here", ErrOtherGPUs, len(ids), len(r.gpus))
+	}
+	return nil
+}
+
 // pairs are the IDs of GPUs, each before that of the one here on which a process comes back; none where they are the same.
 func (r *caller) pairs(ids []string) (text string, err error) {
+	if err := r.asMany(ids); err != nil {
+		return "", err
+	}
 	switch {
 	case slices.Equal(ids, r.gpus):
 		return "", nil
-	case len(ids) != len(r.gpus):
-		return "", fmt.Errorf("%w: it had %d and there are %d here", ErrOtherGPUs, len(ids), len(r.gpus))
 	case r.CUDA < cudaWithPairs:
 		return "", fmt.Errorf("%w: the driver (CUDA %d.%d) brings a process back to the same GPU alone; from r580 (CUDA 13.0) on to an equal one", ErrOtherGPUs, r.CUDA/1000, r.CUDA%1000/10)
 	}

@@ -28,6 +28,7 @@ type Whole struct {
 	Scratch string // a folder with room for the processes' memory; "": that of the system
 	Images  *image.Images
 	Ghost   bool                           // Checkpoint lets a ghost copy the GPU's memory while criu reads the processes
+	GPUs    map[string]string              // on which of the GPUs here what was on another one comes back, as gpu.Calls.Place has it
 	Step    func(step string, bytes int64) // called when a step begins that reads or writes so many bytes
 }
 
@@ -338,7 +339,10 @@ func (w *Whole) bringBack(ctx context.Context, m *image.Manifest) (root int, err
 	if err != nil {
 		return 0, err
 	}
-	gpus := strings.Fields(string(text))
+	gpus, err := w.Calls.Place(ctx, strings.Fields(string(text)), w.GPUs)
+	if err != nil {
+		return 0, err
+	}
 	if err := w.Calls.Fits(ctx, gpus); err != nil {
 		return 0, err
 	}

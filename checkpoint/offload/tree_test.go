@@ -369,3 +369,44 @@ func (f flips) Get(ctx context.Context, object string) ([]byte, error) {
 	}
 	return data, err
 }
+
+// A process comes back to the GPU that is named for it, where others have the one in its place.
+func TestWholeProcessOnNamedGPU(t *testing.T) {
+	n := gputest.NewNode(t, 64)
+	n.Set("MUSTER_FAKE_GPU_COUNT", "2")
+	n.Set("MUSTER_FAKE_GPU_DRIVER", "580")
+	images, _ := store(t)
+	w := wholeOf(t, n, images)
+	p, hog := n.StartWithFiles(t), n.Start(t)
+	go p.Wait()
+	p.Do("alloc %d", 8*mib)
+	sum := p.Do("sum 0 %d", 8*mib)
+	saved, err := w.Checkpoint(ctx, p.PID, "whole", once)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hog.Do("alloc %d", 63*mib)
+	gpus, err := w.Calls.GPUs(ctx)
+	if err != nil || len(gpus) != 2 {
+		t.Fatal(gpus, err)
+	}
+	for want, on := range map[string]map[string]string{
+		"it had none with the ID x":        {"x": gpus[1]},
+		"there is none with the ID x here": {gpus[0]: "x"},
+		"two of them cannot be on the one": {gpus[0]: gpus[1], gpus[1]: gpus[1]},
+	} {
+		w.GPUs = on
+		if _, _, err := w.Restore(ctx, saved.Entry, time.Minute); !errors.Is(err, gpu.ErrOtherGPUs) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v; expected %q", on, err, want)
+		}
+	}
+	w.GPUs = map[string]string{gpus[0]: gpus[1]}
+	if _, _, err := w.Restore(ctx, saved.Entry, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.Do("sum 0 %d", 8*mib); got != sum {
+		t.Errorf("%s; before %s", got, sum)
+	}
+	p.Do("alloc %d", 40*mib) // which the other GPU has not
+	p.Do("sum 0 %d", 48*mib)
+}

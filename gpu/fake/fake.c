@@ -78,6 +78,9 @@ static void open_devices(void) {
 	slots = m;
 }
 
+// placed has which GPU of the machine each device of this process is: a restore may have been to another one.
+static CUdevice placed[max_devices] = {0, 1, 2, 3, 4, 5, 6, 7};
+
 // used is what all living processes hold on the device; slots of dead ones are freed.
 static uint64_t used(CUdevice device) {
 	uint64_t sum = 0;
@@ -106,6 +109,7 @@ static struct slot *slot_of(CUdevice device, uint64_t shared, int make) {
 
 // take adds bytes to what this process holds; 0: the device has no room. A negative number gives back.
 static int take(CUdevice device, int64_t bytes) {
+	device = placed[device];
 	if (slots_fd >= 0)
 		flock(slots_fd, LOCK_EX);
 	int fits = bytes <= 0 || used(device) + (uint64_t)bytes <= device_bytes;
@@ -360,7 +364,7 @@ MUSTER_EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
 		return usable();
 	if (slots_fd >= 0)
 		flock(slots_fd, LOCK_EX);
-	uint64_t n = used(current->device);
+	uint64_t n = used(placed[current->device]);
 	if (slots_fd >= 0)
 		flock(slots_fd, LOCK_UN);
 	if (free_bytes)
