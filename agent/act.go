@@ -181,9 +181,13 @@ func (a *Agent) bringBack(ctx context.Context, r *agentpb.Record) error {
 		r.Operation.Pids, r.Paused = int32s(s.Making), int32s(s.Back)
 		return a.records.put(r)
 	}}
+	gpus := map[string]string{}
+	for from, to := range r.Request.Gpus {
+		gpus[gpu.ID(from)] = gpu.ID(to)
+	}
 	for {
 		limited, cancel := context.WithTimeout(ctx, left)
-		err := a.o.Images.Return(limited, a.o.GPUDir, r.Request.Image, s, left)
+		err := a.o.Images.Return(limited, a.o.GPUDir, r.Request.Image, gpus, s, left)
 		cancel()
 		if !errors.Is(err, offload.ErrUnfinished) {
 			return err

@@ -248,12 +248,25 @@ func valid(r *agentpb.RunRequest) error {
 		return status.Errorf(codes.InvalidArgument, "id: it is the name of the image: %v", image.CheckName(r.Id))
 	case r.Image != "" && (r.Action != agentpb.Action_ACTION_RESTORE || r.Pod != "" || len(r.Pids) > 0):
 		return status.Error(codes.InvalidArgument, "image: expected a restore without a pod and processes: the image has them")
+	case len(r.Gpus) > 0 && r.Image == "":
+		return status.Error(codes.InvalidArgument, "gpus: expected an image with them: the processes of a pod have their GPUs")
+	case !validGPUs(r.Gpus):
+		return status.Errorf(codes.InvalidArgument, "gpus: expected UUIDs, such as GPU-5d1f0c4e-…, of GPUs there and here; found %v", r.Gpus)
 	case r.Pod != "" && !validPod.MatchString(r.Pod):
 		return status.Errorf(codes.InvalidArgument, "pod: expected the UID of a pod; found %q", r.Pod)
 	case !r.Deadline.IsValid():
 		return status.Error(codes.InvalidArgument, "deadline: expected a time; found none")
 	}
 	return validPIDs(r.Pids)
+}
+
+func validGPUs(gpus map[string]string) bool {
+	for from, to := range gpus {
+		if gpu.ID(from) == "" || gpu.ID(to) == "" {
+			return false
+		}
+	}
+	return true
 }
 
 func validPIDs(pids []int32) error {

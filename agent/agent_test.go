@@ -177,7 +177,7 @@ func (m *machine) Restore(_ context.Context, _ string, pids []int) (used []strin
 	return used, nil
 }
 
-func (m *machine) Return(_ context.Context, _, image string, _ *offload.Steps, _ time.Duration) error {
+func (m *machine) Return(_ context.Context, _, image string, _ map[string]string, _ *offload.Steps, _ time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.full = m.full || m.fills
@@ -699,7 +699,7 @@ type returns struct {
 	do func(ctx context.Context, s *offload.Steps) error
 }
 
-func (r returns) Return(ctx context.Context, _, _ string, s *offload.Steps, _ time.Duration) error {
+func (r returns) Return(ctx context.Context, _, _ string, _ map[string]string, s *offload.Steps, _ time.Duration) error {
 	return r.do(ctx, s)
 }
 
@@ -760,10 +760,31 @@ func TestWhatIsMadeIsEnded(t *testing.T) {
 func TestReturnWithoutItsStore(t *testing.T) {
 	closed := errors.New("no such folder")
 	s := Store{Open: func(context.Context) (*image.Images, error) { return nil, closed }}
-	if err := s.Return(t.Context(), "none", "id", &offload.Steps{}, time.Second); !errors.Is(err, closed) || errors.Is(err, offload.ErrUnfinished) {
+	if err := s.Return(t.Context(), "none", "id", nil, &offload.Steps{}, time.Second); !errors.Is(err, closed) || errors.Is(err, offload.ErrUnfinished) {
 		t.Error(err)
 	}
-	if err := s.Return(t.Context(), "none", "id", &offload.Steps{Making: []int{7}}, time.Second); !errors.Is(err, offload.ErrUnfinished) {
+	if err := s.Return(t.Context(), "none", "id", nil, &offload.Steps{Making: []int{7}}, time.Second); !errors.Is(err, offload.ErrUnfinished) {
 		t.Error(err)
+	}
+}
+
+// GPUs are named of an image alone, and by UUIDs.
+func TestRequestNamesGPUs(t *testing.T) {
+	const one, other = "GPU-5d1f0c4e-8b1c-4f0e-9f55-0c6f2a7d3b11", "GPU-77aa03de-52b9-4c06-8a4e-1f9d0b6c2e42"
+	for _, c := range []struct {
+		image string
+		gpus  map[string]string
+		want  string
+	}{
+		{"i", map[string]string{one: other}, ""},
+		{"", map[string]string{one: other}, "gpus: expected an image"},
+		{"i", map[string]string{one: "1"}, "gpus: expected UUIDs"},
+		{"i", map[string]string{"GPU-5d1f0c4e": other}, "gpus: expected UUIDs"},
+	} {
+		r := request("a", actRestore)
+		r.Image, r.Gpus = c.image, c.gpus
+		if err := valid(r); c.want == "" && err != nil || c.want != "" && (status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%q %v: %v; expected %q", c.image, c.gpus, err, c.want)
+		}
 	}
 }

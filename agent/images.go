@@ -23,7 +23,8 @@ type Images interface {
 	// images that had it. Processes that an agent that died brought back already are passed over.
 	Restore(ctx context.Context, dir string, pids []int) (images []string, err error)
 	// Return brings the processes of an image back, which had the folder, and lets them go on, as offload.Whole.Return does.
-	Return(ctx context.Context, dir, image string, s *offload.Steps, timeout time.Duration) error
+	// On which GPU each of theirs comes back is as in offload.Whole.
+	Return(ctx context.Context, dir, image string, gpus map[string]string, s *offload.Steps, timeout time.Duration) error
 	// Drop deletes images, but those that a paused process needs.
 	Drop(ctx context.Context, dir string, images []string) error
 }
@@ -83,14 +84,14 @@ func (s Store) Restore(ctx context.Context, dir string, pids []int) (used []stri
 }
 
 // Return is that of [Images].
-func (s Store) Return(ctx context.Context, dir, id string, steps *offload.Steps, timeout time.Duration) error {
+func (s Store) Return(ctx context.Context, dir, id string, gpus map[string]string, steps *offload.Steps, timeout time.Duration) error {
 	images, err := s.Open(ctx)
 	if err != nil && len(steps.Making) > 0 { // what an agent that died made may be there
 		return fmt.Errorf("%w: %w", offload.ErrUnfinished, err)
 	} else if err != nil {
 		return err
 	}
-	w := &offload.Whole{Dir: dir, Lease: lease, Calls: s.Calls(dir), Images: images}
+	w := &offload.Whole{Dir: dir, Lease: lease, Calls: s.Calls(dir), Images: images, GPUs: gpus}
 	w.CRIU.Tag = id
 	defer w.Calls.Close()
 	bytes := int64(0)

@@ -225,7 +225,10 @@ type RunRequest struct {
 	// that it is not: FAILED_PRECONDITION. Empty: whichever agent is asked.
 	Node string `protobuf:"bytes,6,opt,name=node,proto3" json:"node,omitempty"`
 	// Of a restore: the ID of an image that has whole processes of no pod. The request has no pids then.
-	Image         string `protobuf:"bytes,7,opt,name=image,proto3" json:"image,omitempty"`
+	Image string `protobuf:"bytes,7,opt,name=image,proto3" json:"image,omitempty"`
+	// Of such a restore: to which GPU of this node what was on a GPU of the other one comes back, by their UUIDs, such as GPU-5d1f0c4e-….
+	// Those that are not named come back to the ones that are left, in the driver's order.
+	Gpus          map[string]string `protobuf:"bytes,8,rep,name=gpus,proto3" json:"gpus,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -307,6 +310,13 @@ func (x *RunRequest) GetImage() string {
 		return x.Image
 	}
 	return ""
+}
+
+func (x *RunRequest) GetGpus() map[string]string {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
 }
 
 type GetRequest struct {
@@ -1753,7 +1763,7 @@ var File_agent_proto protoreflect.FileDescriptor
 
 const file_agent_proto_rawDesc = "" +
 	"\n" +
-	"\vagent.proto\x12\x0fmuster.agent.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd5\x01\n" +
+	"\vagent.proto\x12\x0fmuster.agent.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc9\x02\n" +
 	"\n" +
 	"RunRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12/\n" +
@@ -1762,7 +1772,11 @@ const file_agent_proto_rawDesc = "" +
 	"\x04pids\x18\x04 \x03(\x05R\x04pids\x126\n" +
 	"\bdeadline\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x12\n" +
 	"\x04node\x18\x06 \x01(\tR\x04node\x12\x14\n" +
-	"\x05image\x18\a \x01(\tR\x05image\"\x1c\n" +
+	"\x05image\x18\a \x01(\tR\x05image\x129\n" +
+	"\x04gpus\x18\b \x03(\v2%.muster.agent.v1.RunRequest.GpusEntryR\x04gpus\x1a7\n" +
+	"\tGpusEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x1c\n" +
 	"\n" +
 	"GetRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x1f\n" +
@@ -1948,7 +1962,7 @@ func file_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_agent_proto_goTypes = []any{
 	(Action)(0),                   // 0: muster.agent.v1.Action
 	(State)(0),                    // 1: muster.agent.v1.State
@@ -1971,55 +1985,57 @@ var file_agent_proto_goTypes = []any{
 	(*AdvanceRequest)(nil),        // 18: muster.agent.v1.AdvanceRequest
 	(*AdvanceReply)(nil),          // 19: muster.agent.v1.AdvanceReply
 	(*Record)(nil),                // 20: muster.agent.v1.Record
-	nil,                           // 21: muster.agent.v1.HardwareRecord.ErrorsEntry
-	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
+	nil,                           // 21: muster.agent.v1.RunRequest.GpusEntry
+	nil,                           // 22: muster.agent.v1.HardwareRecord.ErrorsEntry
+	(*timestamppb.Timestamp)(nil), // 23: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 24: google.protobuf.Duration
 }
 var file_agent_proto_depIdxs = []int32{
 	0,  // 0: muster.agent.v1.RunRequest.action:type_name -> muster.agent.v1.Action
-	22, // 1: muster.agent.v1.RunRequest.deadline:type_name -> google.protobuf.Timestamp
-	0,  // 2: muster.agent.v1.Operation.action:type_name -> muster.agent.v1.Action
-	22, // 3: muster.agent.v1.Operation.deadline:type_name -> google.protobuf.Timestamp
-	1,  // 4: muster.agent.v1.Operation.state:type_name -> muster.agent.v1.State
-	22, // 5: muster.agent.v1.Operation.began:type_name -> google.protobuf.Timestamp
-	22, // 6: muster.agent.v1.Operation.ended:type_name -> google.protobuf.Timestamp
-	2,  // 7: muster.agent.v1.Process.phase:type_name -> muster.agent.v1.Phase
-	8,  // 8: muster.agent.v1.NodeStatus.processes:type_name -> muster.agent.v1.Process
-	7,  // 9: muster.agent.v1.NodeStatus.operations:type_name -> muster.agent.v1.Operation
-	11, // 10: muster.agent.v1.NodeStatus.hardware:type_name -> muster.agent.v1.Hardware
-	22, // 11: muster.agent.v1.Hardware.read:type_name -> google.protobuf.Timestamp
-	12, // 12: muster.agent.v1.Hardware.gpus:type_name -> muster.agent.v1.GPU
-	14, // 13: muster.agent.v1.Hardware.nics:type_name -> muster.agent.v1.NIC
-	15, // 14: muster.agent.v1.Hardware.xids:type_name -> muster.agent.v1.Xid
-	16, // 15: muster.agent.v1.Hardware.faults:type_name -> muster.agent.v1.Fault
-	13, // 16: muster.agent.v1.GPU.links:type_name -> muster.agent.v1.NVLink
-	16, // 17: muster.agent.v1.GPU.faults:type_name -> muster.agent.v1.Fault
-	22, // 18: muster.agent.v1.Xid.at:type_name -> google.protobuf.Timestamp
-	22, // 19: muster.agent.v1.Fault.since:type_name -> google.protobuf.Timestamp
-	12, // 20: muster.agent.v1.HardwareRecord.gpus:type_name -> muster.agent.v1.GPU
-	15, // 21: muster.agent.v1.HardwareRecord.xids:type_name -> muster.agent.v1.Xid
-	21, // 22: muster.agent.v1.HardwareRecord.errors:type_name -> muster.agent.v1.HardwareRecord.ErrorsEntry
-	23, // 23: muster.agent.v1.AdvanceRequest.lease:type_name -> google.protobuf.Duration
-	3,  // 24: muster.agent.v1.Record.request:type_name -> muster.agent.v1.RunRequest
-	7,  // 25: muster.agent.v1.Record.operation:type_name -> muster.agent.v1.Operation
-	16, // 26: muster.agent.v1.HardwareRecord.ErrorsEntry.value:type_name -> muster.agent.v1.Fault
-	3,  // 27: muster.agent.v1.Agent.Run:input_type -> muster.agent.v1.RunRequest
-	4,  // 28: muster.agent.v1.Agent.Get:input_type -> muster.agent.v1.GetRequest
-	5,  // 29: muster.agent.v1.Agent.Cancel:input_type -> muster.agent.v1.CancelRequest
-	18, // 30: muster.agent.v1.Agent.Advance:input_type -> muster.agent.v1.AdvanceRequest
-	6,  // 31: muster.agent.v1.Agent.Status:input_type -> muster.agent.v1.StatusRequest
-	10, // 32: muster.agent.v1.Agent.Clear:input_type -> muster.agent.v1.ClearRequest
-	7,  // 33: muster.agent.v1.Agent.Run:output_type -> muster.agent.v1.Operation
-	7,  // 34: muster.agent.v1.Agent.Get:output_type -> muster.agent.v1.Operation
-	7,  // 35: muster.agent.v1.Agent.Cancel:output_type -> muster.agent.v1.Operation
-	19, // 36: muster.agent.v1.Agent.Advance:output_type -> muster.agent.v1.AdvanceReply
-	9,  // 37: muster.agent.v1.Agent.Status:output_type -> muster.agent.v1.NodeStatus
-	11, // 38: muster.agent.v1.Agent.Clear:output_type -> muster.agent.v1.Hardware
-	33, // [33:39] is the sub-list for method output_type
-	27, // [27:33] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	23, // 1: muster.agent.v1.RunRequest.deadline:type_name -> google.protobuf.Timestamp
+	21, // 2: muster.agent.v1.RunRequest.gpus:type_name -> muster.agent.v1.RunRequest.GpusEntry
+	0,  // 3: muster.agent.v1.Operation.action:type_name -> muster.agent.v1.Action
+	23, // 4: muster.agent.v1.Operation.deadline:type_name -> google.protobuf.Timestamp
+	1,  // 5: muster.agent.v1.Operation.state:type_name -> muster.agent.v1.State
+	23, // 6: muster.agent.v1.Operation.began:type_name -> google.protobuf.Timestamp
+	23, // 7: muster.agent.v1.Operation.ended:type_name -> google.protobuf.Timestamp
+	2,  // 8: muster.agent.v1.Process.phase:type_name -> muster.agent.v1.Phase
+	8,  // 9: muster.agent.v1.NodeStatus.processes:type_name -> muster.agent.v1.Process
+	7,  // 10: muster.agent.v1.NodeStatus.operations:type_name -> muster.agent.v1.Operation
+	11, // 11: muster.agent.v1.NodeStatus.hardware:type_name -> muster.agent.v1.Hardware
+	23, // 12: muster.agent.v1.Hardware.read:type_name -> google.protobuf.Timestamp
+	12, // 13: muster.agent.v1.Hardware.gpus:type_name -> muster.agent.v1.GPU
+	14, // 14: muster.agent.v1.Hardware.nics:type_name -> muster.agent.v1.NIC
+	15, // 15: muster.agent.v1.Hardware.xids:type_name -> muster.agent.v1.Xid
+	16, // 16: muster.agent.v1.Hardware.faults:type_name -> muster.agent.v1.Fault
+	13, // 17: muster.agent.v1.GPU.links:type_name -> muster.agent.v1.NVLink
+	16, // 18: muster.agent.v1.GPU.faults:type_name -> muster.agent.v1.Fault
+	23, // 19: muster.agent.v1.Xid.at:type_name -> google.protobuf.Timestamp
+	23, // 20: muster.agent.v1.Fault.since:type_name -> google.protobuf.Timestamp
+	12, // 21: muster.agent.v1.HardwareRecord.gpus:type_name -> muster.agent.v1.GPU
+	15, // 22: muster.agent.v1.HardwareRecord.xids:type_name -> muster.agent.v1.Xid
+	22, // 23: muster.agent.v1.HardwareRecord.errors:type_name -> muster.agent.v1.HardwareRecord.ErrorsEntry
+	24, // 24: muster.agent.v1.AdvanceRequest.lease:type_name -> google.protobuf.Duration
+	3,  // 25: muster.agent.v1.Record.request:type_name -> muster.agent.v1.RunRequest
+	7,  // 26: muster.agent.v1.Record.operation:type_name -> muster.agent.v1.Operation
+	16, // 27: muster.agent.v1.HardwareRecord.ErrorsEntry.value:type_name -> muster.agent.v1.Fault
+	3,  // 28: muster.agent.v1.Agent.Run:input_type -> muster.agent.v1.RunRequest
+	4,  // 29: muster.agent.v1.Agent.Get:input_type -> muster.agent.v1.GetRequest
+	5,  // 30: muster.agent.v1.Agent.Cancel:input_type -> muster.agent.v1.CancelRequest
+	18, // 31: muster.agent.v1.Agent.Advance:input_type -> muster.agent.v1.AdvanceRequest
+	6,  // 32: muster.agent.v1.Agent.Status:input_type -> muster.agent.v1.StatusRequest
+	10, // 33: muster.agent.v1.Agent.Clear:input_type -> muster.agent.v1.ClearRequest
+	7,  // 34: muster.agent.v1.Agent.Run:output_type -> muster.agent.v1.Operation
+	7,  // 35: muster.agent.v1.Agent.Get:output_type -> muster.agent.v1.Operation
+	7,  // 36: muster.agent.v1.Agent.Cancel:output_type -> muster.agent.v1.Operation
+	19, // 37: muster.agent.v1.Agent.Advance:output_type -> muster.agent.v1.AdvanceReply
+	9,  // 38: muster.agent.v1.Agent.Status:output_type -> muster.agent.v1.NodeStatus
+	11, // 39: muster.agent.v1.Agent.Clear:output_type -> muster.agent.v1.Hardware
+	34, // [34:40] is the sub-list for method output_type
+	28, // [28:34] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -2035,7 +2051,7 @@ func file_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   19,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

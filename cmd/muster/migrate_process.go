@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -37,6 +38,7 @@ type migrateProcess struct {
 	dir, scratch string
 	of           storeFlags
 	at           remote
+	gpus         map[string]string // UUIDs of GPUs here, and of those there on which their part goes on
 	within       core.Time
 	pause        checkpoint.Options
 	whole        *offload.Whole
@@ -59,12 +61,16 @@ and folder (--gpu-dir), the same files, and an equal GPU. Both need criu and roo
 The other node is HOST:PORT of its agent or, with --kubeconfig, --context or --agent-port,
 its name in the Kubernetes cluster: the agent then has a certificate for that name.
 
+--gpus says on which GPU there what is on a GPU here goes on, by their UUIDs (muster agent
+gpus). Without it the first GPU of the driver there stands for the first one here, and so on.
+
 The process ends here when the image is whole, and not before; the image is gone when the
 process goes on there. If it cannot go on there, it goes on here. If the command is killed
 or the agent does not answer, the same command again ends what was begun. The process never
 runs twice, and is lost only with a node that fails in the moment when it begins there.`,
 		Example: `  muster migrate process 4711 --to node-2:9440 --store /shared/images --tls-cert client.crt --tls-key client.key --tls-ca ca.crt
   muster migrate process 4711 --to gpu-017 --kubeconfig admin.conf --store /shared/images --tls-cert client.crt --tls-key client.key --tls-ca ca.crt
+  muster migrate process 4711 --to node-2:9440 --gpus GPU-5d1f0c4e-8b1c-4f0e-9f55-0c6f2a7d3b11=GPU-77aa03de-52b9-4c06-8a4e-1f9d0b6c2e42 --store /shared/images --tls-cert client.crt --tls-key client.key --tls-ca ca.crt
   muster migrate process 4711 --to node-2:9440 --store s3://images/alice --key image.key --within 10m --tls-cert client.crt --tls-key client.key --tls-ca ca.crt`,
 		Args: arguments("PID"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -83,6 +89,9 @@ runs twice, and is lost only with a node that fails in the moment when it begins
 			case retries < 0:
 				return badUsage(c, "--retries: expected 0 or more; found %d", retries)
 			}
+			if err := m.checkGPUs(c); err != nil {
+				return err
+			}
 			if m.of.store == "" {
 				return badUsage(c, "--store: expected the folder, or s3://BUCKET/PREFIX, that the agent has, too; found none")
 			}
@@ -100,6 +109,7 @@ runs twice, and is lost only with a node that fails in the moment when it begins
 	c.Flags().StringVar(&m.to, "to", "", "the other node: the `HOST:PORT` of its agent or, with --kubeconfig, --context or --agent-port, its name in the cluster")
 	c.Flags().StringVar(&m.at.name, "agent-name", "", "the name in the agent's certificate; the host, or the node, if empty")
 	m.at.cluster.registerNode(c)
+	c.Flags().StringToStringVar(&m.gpus, "gpus", nil, "on which GPU there a GPU's part goes on: `HERE=THERE` by their UUIDs; may be repeated, or a list; the others in the driver's order")
 	tlsFlags(c, &m.at.files)
 	m.of.place(c)
 	dirFlag(c, &m.dir)
@@ -167,6 +177,9 @@ func (m *migrateProcess) run(c *cobra.Command) error {
 	if err != nil {
 		return m.at.failed(c, err, "")
 	}
+	if err := m.onGPUs(there); err != nil {
+		return err
+	}
 	images, err := m.of.open(c, true)
 	if err != nil {
 		return err
@@ -179,6 +192,17 @@ func (m *migrateProcess) run(c *cobra.Command) error {
 	m.whole = whole(m.dir, m.scratch, images, newMeter(c, images))
 	m.whole.Step, m.whole.CRIU.Tag = func(string, int64) {}, m.name
 	defer func() { m.whole.Calls.Close() }()
+	if len(m.gpus) > 0 {
+		here, err := m.whole.Calls.GPUs(ctx)
+		if err != nil {
+			return err
+		}
+		for _, from := range slices.Sorted(maps.Keys(m.gpus)) {
+			if !slices.Contains(here, gpu.ID(from)) {
+				return fmt.Errorf("--gpus: this machine has no GPU %s; muster agent gpus shows those that it has", from)
+			}
+		}
+	}
 	// 2. The image, if an earlier command has not made it.
 	e, err := m.image(ctx, client)
 	if err != nil {
@@ -207,6 +231,36 @@ func (m *migrateProcess) run(c *cobra.Command) error {
 		return fmt.Errorf("%w; and it does not go on here: %w; it is in image %s: muster restore --image %s brings it back", err, undo, e.ID, e.ID)
 	}
 	return fmt.Errorf("%w; process %d goes on here", err, m.pid)
+}
+
+// checkGPUs refuses what names no GPUs.
+func (m *migrateProcess) checkGPUs(c *cobra.Command) error {
+	taken := map[string]bool{}
+	for _, from := range slices.Sorted(maps.Keys(m.gpus)) {
+		to := gpu.ID(m.gpus[from])
+		if gpu.ID(from) == "" || to == "" {
+			return badUsage(c, "--gpus: expected UUIDs of GPUs, GPU-…=GPU-…; found %s=%s", from, m.gpus[from])
+		}
+		if taken[to] {
+			return badUsage(c, "--gpus: expected each GPU there once; found %s twice", m.gpus[from])
+		}
+		taken[to] = true
+	}
+	return nil
+}
+
+// onGPUs says which of the GPUs that are named are not there, as far as the agent looks at them.
+func (m *migrateProcess) onGPUs(there *agentpb.NodeStatus) error {
+	if there.Hardware == nil || there.Hardware.Read == nil {
+		return nil
+	}
+	for _, from := range slices.Sorted(maps.Keys(m.gpus)) {
+		to := m.gpus[from]
+		if !slices.ContainsFunc(there.Hardware.Gpus, func(g *agentpb.GPU) bool { return g.Index >= 0 && gpu.ID(g.Uuid) == gpu.ID(to) }) {
+			return fmt.Errorf("--gpus: node %s has no GPU %s; muster agent gpus --agent %s shows those that it has", table.Printable(there.Node), to, m.at.addresses[0])
+		}
+	}
+	return nil
 }
 
 // returning is how far a process has come on its way back here. It is in a file beside the processes' pages, which outlasts a command that is killed.
@@ -306,7 +360,7 @@ func (m *migrateProcess) ask(ctx context.Context, client *agent.Client, id strin
 	for {
 		op, err := client.Get(limited, &agentpb.GetRequest{Id: id})
 		if rpc.Code(err) == codes.NotFound {
-			op, err = client.Do(limited, &agentpb.RunRequest{Id: id, Action: agentpb.Action_ACTION_RESTORE, Image: id, Node: m.at.nodes[m.at.addresses[0]], Deadline: timestamppb.New(time.Now().Add(time.Duration(m.within)))}, unreached)
+			op, err = client.Do(limited, &agentpb.RunRequest{Id: id, Action: agentpb.Action_ACTION_RESTORE, Image: id, Node: m.at.nodes[m.at.addresses[0]], Gpus: m.gpus, Deadline: timestamppb.New(time.Now().Add(time.Duration(m.within)))}, unreached)
 			if rpc.Code(err) != codes.AlreadyExists {
 				return op, err
 			}

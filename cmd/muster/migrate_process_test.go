@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/muster-sched/muster/agent/agentpb"
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/checkpoint/criu"
 	"github.com/muster-sched/muster/checkpoint/image"
@@ -31,16 +34,19 @@ type movers struct {
 	environment          []string
 }
 
-func newMovers(t *testing.T) *movers {
+func newMovers(t *testing.T, settings ...string) *movers {
 	if err := (criu.Program{}).Check(t.Context()); err != nil {
 		t.Skip(err)
 	}
-	return newAgents(t)
+	return newAgents(t, settings...)
 }
 
-// newAgents is newMovers without criu.
-func newAgents(t *testing.T) *movers {
+// newAgents is newMovers without criu. The settings are names and values of variables of the driver.
+func newAgents(t *testing.T, settings ...string) *movers {
 	n := gputest.NewNode(t, 64)
+	for i := 0; i < len(settings); i += 2 {
+		n.Set(settings[i], settings[i+1])
+	}
 	dir := t.TempDir()
 	x := &movers{t: t, n: n, muster: filepath.Join(dir, "muster"), certs: filepath.Join(dir, "certs"), store: filepath.Join(dir, "images")}
 	if err := os.Symlink(os.Args[0], x.muster); err != nil { // which is muster under this name
@@ -289,6 +295,55 @@ func TestMigrateProcessByName(t *testing.T) {
 		"n1 --kubeconfig " + x.store: "--kubeconfig: expected a valid kubeconfig",
 	} {
 		x.says(x.migrateTo(p, to), 2, want)
+	}
+}
+
+// A GPU that the agent does not have is refused before anything is done, where the agent looks at its GPUs. One that has gone does not count.
+func TestMigrateProcessToNoGPU(t *testing.T) {
+	const there, gone = "GPU-77aa03de-52b9-4c06-8a4e-1f9d0b6c2e42", "GPU-5d1f0c4e-8b1c-4f0e-9f55-0c6f2a7d3b11"
+	m := migrateProcess{gpus: map[string]string{gone: strings.ToUpper(there[:8]) + there[8:]}, at: remote{addresses: []string{"n1:9440"}}}
+	s := &agentpb.NodeStatus{Node: "n1", Hardware: &agentpb.Hardware{Read: timestamppb.Now(), Gpus: []*agentpb.GPU{{Uuid: there}, {Uuid: gone, Index: -1}}}}
+	if err := m.onGPUs(s); err != nil {
+		t.Error(err)
+	}
+	m.gpus[there] = gone
+	if err := m.onGPUs(s); err == nil || err.Error() != "--gpus: node n1 has no GPU "+gone+"; muster agent gpus --agent n1:9440 shows those that it has" {
+		t.Error(err)
+	}
+	s.Hardware.Read = nil
+	if err := m.onGPUs(s); err != nil {
+		t.Errorf("it has not looked yet: %v", err)
+	}
+}
+
+// A process goes on on the GPU that is named for it there.
+func TestMigrateProcessToGPU(t *testing.T) {
+	x := newMovers(t, "MUSTER_FAKE_GPU_COUNT", "2", "MUSTER_FAKE_GPU_DRIVER", "580")
+	const first, second, none = "GPU-00000000-0000-0000-0000-000000000000", "GPU-00000000-0000-0000-0000-000000000001", "GPU-5d1f0c4e-8b1c-4f0e-9f55-0c6f2a7d3b11"
+	other := x.n.Start(t)
+	left := other.Do("left") // of the first GPU
+	p := x.n.StartWithFiles(t)
+	go p.Wait() // as a shell
+	p.Do("alloc %d", 8<<20)
+	sum := p.Do("sum 0 %d", 8<<20)
+	a := x.node("n1", " --image-store "+x.store+" --gpu-dir "+x.n.Dir)
+	for gpus, want := range map[string]string{
+		"0=1": "--gpus: expected UUIDs of GPUs, GPU-…=GPU-…; found 0=1",
+		first + "=" + none + "," + second + "=" + none: "--gpus: expected each GPU there once; found " + none + " twice",
+	} {
+		x.says(x.migrateTo(p, a.address+" --gpus "+gpus), 2, want)
+	}
+	x.says(x.migrateTo(p, a.address+" --gpus "+none+"="+second), 1, "--gpus: this machine has no GPU "+none)
+	x.says(x.migrateTo(p, a.address+" --gpus "+first+"="+none), 1, fmt.Sprintf("there is none with the ID 5d1f0c4e8b1c4f0e9f550c6f2a7d3b11 here; process %d goes on here", p.PID))
+	if other.Do("left") == left {
+		t.Error("the process is not on the first GPU")
+	}
+	x.says(x.migrateTo(p, a.address+" --gpus "+first+"="+second), 0, "goes on on node n1")
+	if got := other.Do("left"); got != left {
+		t.Errorf("of the first GPU %s; before %s", got, left)
+	}
+	if got := p.Do("sum 0 %d", 8<<20); got != sum {
+		t.Errorf("%s; before %s", got, sum)
 	}
 }
 
