@@ -1,6 +1,7 @@
 package disagg
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -37,6 +38,9 @@ type Simulator struct {
 	Concurrent int // kernels on a GPU
 	Options    plan.Options
 	Monitor    monitor.Config
+	// Apart lets the requests that came first run apart under the monitor's throughput, each by one of the plans of [Apart]
+	// from that for latency on, and only the others by the plan for throughput.
+	Apart bool
 
 	throughput, latency []int // plans, once they are made
 }
@@ -46,9 +50,13 @@ func (s *Simulator) Spec(p SimPolicy) (*pipeline.Spec, error) {
 	spec := &pipeline.Spec{Problem: s.Problem, Requests: s.Requests, Concurrent: s.Concurrent}
 	switch p {
 	case SimReplicas, SimOneGPU:
-		plans, err := s.alone(p == SimOneGPU)
+		plans, err := alone(s.Problem)
 		if err != nil {
 			return nil, err
+		}
+		if p == SimOneGPU {
+			fastest(s.Problem, plans)
+			plans = plans[:1]
 		}
 		spec.Policies = []pipeline.Policy{{Name: string(p), Plans: plans, InFlight: s.InFlight, Priority: true}}
 		return spec, nil
@@ -70,6 +78,9 @@ func (s *Simulator) Spec(p SimPolicy) (*pipeline.Spec, error) {
 	case SimLatency:
 		spec.Policies = []pipeline.Policy{low}
 	case SimMonitor:
+		if s.Apart {
+			fast.Plans, fast.ByOrder = append(Apart(s.Problem, s.latency), s.throughput), true
+		}
 		spec.Policies, spec.Monitor = []pipeline.Policy{low, fast}, &s.Monitor
 	case SimFIFO:
 		fast.Priority = false
@@ -101,34 +112,47 @@ func placed(p *plan.Problem, o plan.Objective, options plan.Options) ([]int, err
 	return found.At, nil
 }
 
-// alone returns the plans with all kernels on one GPU that fit, or the best of them.
-func (s *Simulator) alone(best bool) (plans [][]int, err error) {
+// alone returns the plans with all kernels on one GPU that fit, by GPU.
+func alone(p *plan.Problem) (plans [][]int, err error) {
 	var total int64
-	for _, b := range s.Problem.Buffers {
+	for _, b := range p.Buffers {
 		total += b
 	}
-	least := 0.0
-	for g, gpu := range s.Problem.GPUs {
-		if gpu.Memory > 0 && gpu.Memory < total {
-			continue
-		}
-		seconds := 0.0
-		at := make([]int, len(s.Problem.Kernels))
-		for k := range at {
-			at[k] = g
-			seconds += s.Problem.Kernels[k].Runs * s.Problem.Kernels[k].Seconds[g]
-		}
-		switch {
-		case !best:
-			plans = append(plans, at)
-		case plans == nil || seconds < least:
-			plans, least = [][]int{at}, seconds
+	for g, gpu := range p.GPUs {
+		if gpu.Memory == 0 || gpu.Memory >= total {
+			plans = append(plans, slices.Repeat([]int{g}, len(p.Kernels)))
 		}
 	}
 	if plans == nil {
 		return nil, &plan.NoRoom{Need: total}
 	}
 	return plans, nil
+}
+
+// fastest sorts plans with all kernels on one GPU by the time of a request.
+func fastest(p *plan.Problem, plans [][]int) {
+	seconds := func(at []int) (sum float64) {
+		for k, g := range at {
+			sum += p.Kernels[k].Runs * p.Kernels[k].Seconds[g]
+		}
+		return sum
+	}
+	slices.SortStableFunc(plans, func(a, b []int) int { return cmp.Compare(seconds(a), seconds(b)) })
+}
+
+// Apart returns plans for requests that share no GPU: the given one, and each GPU alone that it leaves idle and that has the
+// memory, the fastest first.
+func Apart(p *plan.Problem, at []int) [][]int {
+	plans := [][]int{at}
+	if all, err := alone(p); err == nil {
+		fastest(p, all)
+		for _, one := range all {
+			if !slices.Contains(at, one[0]) {
+				plans = append(plans, one)
+			}
+		}
+	}
+	return plans
 }
 
 // Outcome is what a simulation came to, as JSON. Times are milliseconds.

@@ -28,8 +28,8 @@ import (
 // disaggRun are the flags of muster disagg run.
 type disaggRun struct {
 	trace, plan, driver, data, outputs string
-	listen, slow, latencyPlan          string
-	arrivals                           string
+	listen, slow, arrivals             string
+	latencyPlans                       []string
 	monitor                            monitorFlags
 	split                              int
 	flat, graphs                       bool
@@ -79,7 +79,7 @@ another libcublas.so than the one that the linker finds.`,
 	flags.SortFlags = false
 	flags.StringVar(&f.trace, "trace", "", "run the nodes of this `FILE`")
 	flags.StringVar(&f.plan, "plan", "", "the `FILE` with the plan, as muster disagg plan --json prints it")
-	flags.StringVar(&f.latencyPlan, "latency-plan", "", "the `FILE` with a plan of the same GPUs for latency: the monitor switches between the two as requests wait")
+	flags.StringArrayVar(&f.latencyPlans, "latency-plan", nil, "the `FILE` with a plan of the same GPUs for latency, between which and --plan the monitor switches as requests wait; can be repeated: those that came first take these plans in turn, all others --plan")
 	flags.StringArrayVar(&f.on, "on", nil, "where a GPU of the plan is: `GPU=[HOST:PORT/]DEVICE`; two may be one device; can be repeated")
 	flags.IntVar(&f.split, "split", 0, "the plan's two GPUs are parts of one device, the first with this `COUNT` of its multiprocessors (CUDA 12.4)")
 	flags.StringVar(&f.slow, "slow-link", "", "transfers within a machine take at least what they would on this `LINK`, such as 25gbps/10us")
@@ -232,25 +232,29 @@ func readPlan(file string, replay *analyze.Replay) (*disagg.Answer, [][]int, err
 	return answer, placements, nil
 }
 
-// switching reads the plan for latency, if there is one, and the monitor's parameters.
+// switching reads the plans for latency, if there are any, and the monitor's parameters.
 func (f *disaggRun) switching(c *cobra.Command, replay *analyze.Replay, throughput *disagg.Answer, placements *[][]int, o *worker.Options) error {
 	watch, err := f.monitor.get()
 	if err != nil {
 		return badUsage(c, "%s", err)
 	}
-	if f.latencyPlan == "" {
+	if len(f.latencyPlans) == 0 {
 		return nil
 	}
-	latency, gpu, err := readPlan(f.latencyPlan, replay)
-	if err != nil {
-		return err
-	}
-	same := slices.EqualFunc(latency.GPUs, throughput.GPUs, func(a, b disagg.AnswerGPU) bool { return a.Name == b.Name })
-	if !same || len(gpu) != 1 || len(*placements) != 1 {
-		return &workload.Error{File: f.latencyPlan, Field: "gpus", Want: "a plan of the same GPUs as " + f.plan + ", and none of the two of replicas; found others"}
+	var all [][]int
+	for _, file := range f.latencyPlans {
+		latency, gpu, err := readPlan(file, replay)
+		if err != nil {
+			return err
+		}
+		same := slices.EqualFunc(latency.GPUs, throughput.GPUs, func(a, b disagg.AnswerGPU) bool { return a.Name == b.Name })
+		if !same || len(gpu) != 1 || len(*placements) != 1 {
+			return &workload.Error{File: file, Field: "gpus", Want: "a plan of the same GPUs as " + f.plan + ", and none of the two of replicas; found others"}
+		}
+		all = append(all, gpu...)
 	}
 	o.Monitor = &watch
-	*placements = append(gpu, *placements...)
+	*placements = append(all, *placements...)
 	return nil
 }
 

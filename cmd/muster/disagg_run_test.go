@@ -88,15 +88,17 @@ func TestDisaggRun(t *testing.T) {
 		t.Error(out)
 	}
 	// Where requests wait, the monitor leaves the plan for latency.
-	latency := filepath.Join(t.TempDir(), "latency.json")
+	latency, apart := filepath.Join(t.TempDir(), "latency.json"), filepath.Join(t.TempDir(), "apart.json")
 	fast, err := os.ReadFile(plan)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(latency, bytes.ReplaceAll(fast, []byte(`"gpu": "L40S"`), []byte(`"gpu": "A100"`)), 0o644); err != nil {
-		t.Fatal(err)
+	for file, gpus := range map[string][2]string{latency: {"L40S", "A100"}, apart: {"A100", "L40S"}} {
+		if err := os.WriteFile(file, bytes.ReplaceAll(fast, []byte(`"gpu": "`+gpus[0]+`"`), []byte(`"gpu": "`+gpus[1]+`"`)), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
-	out, _ = muster(0, append(text, "--requests", "6", "--check", "--latency-plan", latency, "--window", "1ms", "--arrivals", "poisson:1000")...)
+	out, _ = muster(0, append(text, "--requests", "6", "--check", "--latency-plan", latency, "--latency-plan", apart, "--window", "1ms", "--arrivals", "poisson:1000")...)
 	if !strings.Contains(out, "for 6 of 6 requests") || strings.Contains(out, "switched 0 times") {
 		t.Error(out)
 	}

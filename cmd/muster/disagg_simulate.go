@@ -27,6 +27,7 @@ type disaggSimulate struct {
 	stretch              float64
 	seed                 uint64
 	monitor              monitorFlags
+	apart                bool
 	audit, asJSON        bool
 }
 
@@ -77,7 +78,7 @@ A simulated request is a batch where a phase runs a fraction of a time for one.`
 		Example: `  muster disagg simulate --kernels profile.json --link 200gbps --policy serial,fifo,throughput
   muster disagg simulate --kernels profile.json --link 25gbps --arrivals poisson:1.5 --requests 500 --json
   muster disagg simulate --kernels profile.json --link 200gbps --arrivals trace.csv.gz --to 6m \
-    --policy latency,throughput,monitor --beta 1.5 --window 300ms --calm 0 --every 0 --barrier
+    --policy latency,throughput,monitor --beta 1.5 --window 300ms --calm 0 --every 0 --apart=false --barrier
   muster disagg simulate --kernels profile.json --link 200gbps --svg timeline.svg --audit`,
 		Args: arguments(),
 		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
@@ -96,6 +97,7 @@ A simulated request is a batch where a phase runs a fraction of a time for one.`
 	flags.Uint64Var(&f.seed, "seed", 1, "the seed of random arrivals")
 	f.monitor.add(c)
 	flags.DurationVar(&f.monitor.stall, "stall", f.monitor.stall, "monitor: how long the workers take to agree on a switch; requests go on meanwhile")
+	flags.BoolVar(&f.apart, "apart", true, "monitor: under throughput the requests that came first run apart, by the plan for latency and on GPUs that it leaves idle")
 	flags.BoolVar(&f.monitor.config.Barrier, "barrier", false, "monitor: at a switch all requests end their iterations and stop until the workers agree")
 	flags.BoolVar(&f.audit, "audit", false, "check each run by other code: no GPU or link twice, dependencies kept, no work lost")
 	flags.StringVar(&f.svg, "svg", "", "write a picture of the middle of the first policy's run to this `FILE`")
@@ -201,7 +203,7 @@ func (f *disaggSimulate) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	sim := &disagg.Simulator{Problem: problem, Requests: requests, InFlight: f.inFlight, Concurrent: f.concurrent, Options: f.options(), Monitor: watch}
+	sim := &disagg.Simulator{Problem: problem, Requests: requests, InFlight: f.inFlight, Concurrent: f.concurrent, Options: f.options(), Monitor: watch, Apart: f.apart}
 	var all []*disagg.Outcome
 	for i, name := range f.policies {
 		policy := disagg.SimPolicy(name)

@@ -21,7 +21,7 @@ type Time int64
 // Policy is what the monitor chooses.
 type Policy int
 
-// The policies. A monitor starts with Latency.
+// The policies. A monitor starts with Latency, under which one request runs at a time.
 const (
 	Latency Policy = iota
 	Throughput
@@ -44,14 +44,15 @@ type Config struct {
 	Stall Time
 	// Barrier is the paper's switch: all requests end their iterations, stop for Stall, and go on under the other
 	// policy. Otherwise each goes on under the old one for Stall, and changes when it next starts an iteration; how many
-	// requests may run changes at once.
+	// requests may run, and what one begins under, changes at once.
 	Barrier bool
 }
 
 // Default reacts fast: a request waits for hundreds of milliseconds if another is served first, and a switch stalls for some
 // 35 with the iterations that it ends. Windows of 2 ms see a crowd at once, and without Calm they would see calm as soon: that is
-// worse than windows of 10 ms without. The paper has a window of 300 ms, a beta of 1.5, and no hysteresis.
-var Default = Config{Window: 2e6, Beta: 1.1, Calm: 10e6, Every: 1e9, Burst: 8, Stall: 30e6}
+// worse than windows of 10 ms without. It can be long, as a lone request runs by the same plan under either policy if requests run
+// apart. The paper has a window of 300 ms, a beta of 1.5, and no hysteresis.
+var Default = Config{Window: 2e6, Beta: 1.1, Calm: 1e9, Every: 1e9, Burst: 8, Stall: 30e6}
 
 // Check reports the first field that is out of its range.
 func (c *Config) Check() error {

@@ -14,9 +14,9 @@ import (
 //  3. A GPU runs at most Concurrent kernels, does no work faster than it can, and loses less than a nanosecond a kernel.
 //  4. No GPU leaves a kernel waiting that it has room for, and none starts out of order.
 //  5. Each edge between two GPUs is one transfer of the right length, after its kernel; a GPU receives one at a time.
-//  6. An iteration runs under the policy in force at its start, and none at the barrier of a switch.
+//  6. An iteration runs under the policy and the plan that its request is to run under, once the workers have agreed, and none at the barrier of a switch.
 func Audit(spec *Spec, result *Result) error {
-	a := &audit{spec: spec, rec: result.Record, changes: result.Switches, iterations: map[[2]int]*Iteration{}, ran: map[[3]int]*KernelRun{}, sent: map[[3]int]*TransferRun{}}
+	a := &audit{spec: spec, rec: result.Record, changes: result.Switches, served: result.Requests, iterations: map[[2]int]*Iteration{}, ran: map[[3]int]*KernelRun{}, sent: map[[3]int]*TransferRun{}}
 	for n, name := range Phases(spec.Problem) {
 		a.kernels = append(a.kernels, nil)
 		for k := range spec.Problem.Kernels {
@@ -43,6 +43,7 @@ type audit struct {
 	spec       *Spec
 	rec        *Record
 	changes    []Switch
+	served     []Served
 	kernels    [][]int                 // of each phase
 	phaseOf    []int                   // of each kernel
 	iterations map[[2]int]*Iteration   // by request and number
@@ -315,21 +316,81 @@ func (a *audit) receivers() error {
 	return nil
 }
 
+// turn is a change of what a request is to run under, on which the workers have agreed later.
+type turn struct {
+	at, agreed   Time
+	policy, plan int // -1 is any plan
+}
+
+// turns returns the changes for a request: the switches, and the ends of the requests before it where plans go by order.
+func (a *audit) turns(n int) []turn {
+	stall, barrier := Time(0), false
+	if m := a.spec.Monitor; m != nil {
+		stall, barrier = m.Stall, m.Barrier
+	}
+	const same = -1
+	all := []turn{{at: -1}}
+	for _, c := range a.changes {
+		t := turn{at: c.Decided, agreed: c.Resumed, policy: c.Policy}
+		if barrier {
+			t.at = c.Resumed
+		}
+		if c.Resumed > 0 { // otherwise it was decided when the last iterations were under way
+			all = append(all, t)
+		}
+	}
+	for _, r := range a.served[:n] {
+		all = append(all, turn{at: r.Ended, agreed: r.Ended + stall, policy: same})
+	}
+	slices.SortStableFunc(all, func(a, b turn) int { return cmp.Compare(a.at, b.at) })
+	var turns []turn
+	policy, before := 0, n
+	for i, t := range all {
+		if t.policy == same {
+			before--
+		} else {
+			policy = t.policy
+		}
+		t.policy, t.plan = policy, -1
+		if p := &a.spec.Policies[policy]; p.ByOrder {
+			t.plan = min(before, len(p.Plans)-1)
+		}
+		if last := len(turns) - 1; i == 0 || turns[last].policy != t.policy || turns[last].plan != t.plan {
+			turns = append(turns, t)
+		}
+	}
+	return turns
+}
+
 func (a *audit) switches() error {
 	for i := range a.rec.Iterations {
 		it := &a.rec.Iterations[i]
-		policy := 0
 		for _, c := range a.changes {
-			switch {
-			case c.Resumed == 0: // decided when the last iterations were under way
-			case a.spec.Monitor.Barrier && (it.Start > c.Decided && it.Start < c.Resumed || it.Start < c.Resumed && it.End > c.Resumed-a.spec.Monitor.Stall):
+			if a.spec.Monitor.Barrier && c.Resumed > 0 && (it.Start > c.Decided && it.Start < c.Resumed || it.Start < c.Resumed && it.End > c.Resumed-a.spec.Monitor.Stall) {
 				return fmt.Errorf("request %d: iteration %d is under way from %d to %d, in the switch from %d to %d", it.Request, it.Number, it.Start, it.End, c.Decided, c.Resumed)
-			case it.Start >= c.Resumed:
-				policy = c.Policy
 			}
 		}
-		if it.Policy != policy {
-			return fmt.Errorf("request %d: iteration %d runs under policy %d; in force is %d", it.Request, it.Number, it.Policy, policy)
+	}
+	for n := range a.spec.Requests {
+		turns := a.turns(n)
+		var last *Iteration
+		for number := 0; a.iterations[[2]int{n, number}] != nil; number++ {
+			it := a.iterations[[2]int{n, number}]
+			allowed := false
+			for k, t := range turns {
+				switch {
+				case t.at > it.Start || k+1 < len(turns) && turns[k+1].at < it.Start:
+					// One that changes in the instant of the start may have come before it or after it.
+				case last == nil || it.Start >= t.agreed:
+					allowed = allowed || it.Policy == t.policy && (t.plan < 0 || it.Plan == t.plan)
+				default:
+					allowed = allowed || it.Policy == last.Policy && it.Plan == last.Plan
+				}
+			}
+			if !allowed {
+				return fmt.Errorf("request %d: iteration %d runs under plan %d of policy %d, which it is not to", n, number, it.Plan, it.Policy)
+			}
+			last = it
 		}
 	}
 	return nil

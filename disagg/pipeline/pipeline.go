@@ -51,6 +51,9 @@ type Policy struct {
 	// Plans has the GPU of each kernel. Of several plans a request takes the one whose requests
 	// in progress have the least work left, and keeps it: replicas are a plan a GPU.
 	Plans [][]int
+	// ByOrder gives the requests in progress the plans by their order of arrival instead: the first has the first
+	// plan, and those for which none is left have the last. When one ends, those behind it change.
+	ByOrder bool
 	// InFlight is how many requests are in progress at most; others wait in order of arrival.
 	InFlight int
 	// Priority makes GPUs and links serve the request that arrived first. Otherwise they serve

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -41,8 +42,8 @@ func random(t *rapid.T) *Spec {
 	}
 	s := &Spec{Problem: p, Concurrent: rapid.IntRange(1, 3).Draw(t, "concurrent"), Record: true}
 	for i := range 2 {
-		policy := Policy{Name: fmt.Sprint(i), InFlight: rapid.IntRange(1, 4).Draw(t, "in flight"), Priority: rapid.Bool().Draw(t, "priority")}
-		for range rapid.IntRange(1, 2).Draw(t, "plans") {
+		policy := Policy{Name: fmt.Sprint(i), InFlight: rapid.IntRange(1, 4).Draw(t, "in flight"), Priority: rapid.Bool().Draw(t, "priority"), ByOrder: rapid.Bool().Draw(t, "by order")}
+		for range rapid.IntRange(1, 3).Draw(t, "plans") {
 			at := make([]int, kernels)
 			for k := range at {
 				at[k] = rapid.IntRange(0, gpus-1).Draw(t, "at")
@@ -244,6 +245,68 @@ func TestSwitchesCauseNoSwitches(t *testing.T) {
 		if err := Audit(s, r); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// By order, the first request stays on A while another begins on B as soon as the monitor chooses throughput. When the first has
+// ended the other goes to A, with the iteration that it starts once the workers have agreed. Otherwise both go to B.
+func TestByOrder(t *testing.T) {
+	p := &plan.Problem{Links: [][]plan.Link{{{}, {BytesPerSecond: 1e9}}, {{BytesPerSecond: 1e9}, {}}}, GPUs: []plan.GPU{{Name: "A"}, {Name: "B"}}}
+	p.Kernels = []plan.Kernel{{Name: "k", Runs: 1, Seconds: []float64{10e-6, 10e-6}}}
+	s := &Spec{Problem: p, Concurrent: 1, Monitor: &monitor.Config{Window: 30_000, Beta: 1.1, Calm: Second, Stall: 45_000}, Record: true}
+	s.Requests = []Request{{Runs: []int{10}}, {Arrived: 5000, Runs: []int{20}}}
+	low := Policy{Name: "latency", Plans: [][]int{{0}}, InFlight: 1}
+	for _, c := range []struct {
+		fast Policy
+		want []string // what starts on another GPU than the iteration before it of its request
+		ends [2]Time
+	}{
+		{Policy{Plans: [][]int{{0}, {1}}, ByOrder: true, InFlight: 2}, []string{"0 A 0", "1 B 30", "1 A 150"}, [2]Time{100_000, 230_000}},
+		{Policy{Plans: [][]int{{1}}, InFlight: 2}, []string{"0 A 0", "1 B 30", "0 B 80"}, [2]Time{110_000, 250_000}}, // in turn from 80 us on
+	} {
+		s.Policies = []Policy{low, c.fast}
+		r, err := Run(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Audit(s, r); err != nil {
+			t.Error(err)
+		}
+		var got []string
+		on := [2]int{-1, -1}
+		for _, k := range r.Record.Kernels {
+			if on[k.Request] != k.GPU {
+				on[k.Request] = k.GPU
+				got = append(got, fmt.Sprintf("%d %s %d", k.Request, p.GPUs[k.GPU].Name, k.Ready/1000))
+			}
+		}
+		if a, b := r.Requests[0].Ended, r.Requests[1].Ended; !slices.Equal(got, c.want) || a != c.ends[0] || b != c.ends[1] {
+			t.Errorf("by order %t: %q, they end at %d and %d; want %q, %d", c.fast.ByOrder, got, a, b, c.want, c.ends)
+		}
+	}
+}
+
+// Of three requests the third changes twice, each time to the plan of one that has ended, and without a monitor at once.
+func TestByOrderWithoutAMonitor(t *testing.T) {
+	p := &plan.Problem{Links: [][]plan.Link{{{}, {BytesPerSecond: 1e9}}, {{BytesPerSecond: 1e9}, {}}}, GPUs: []plan.GPU{{Name: "A"}, {Name: "B"}}}
+	p.Kernels = []plan.Kernel{{Name: "k", Runs: 1, Seconds: []float64{10e-6, 20e-6}}, {Name: "l", Runs: 1, Seconds: []float64{10e-6, 20e-6}}}
+	s := &Spec{Problem: p, Concurrent: 8, Record: true, Requests: []Request{{Runs: []int{1}}, {Runs: []int{1}}, {Runs: []int{5}}}}
+	s.Policies = []Policy{{Plans: [][]int{{0, 0}, {1, 1}, {1, 0}}, ByOrder: true, InFlight: 3}}
+	r, err := Run(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Audit(s, r); err != nil {
+		t.Error(err)
+	}
+	var plans []int
+	for _, it := range r.Record.Iterations {
+		if it.Request == 2 {
+			plans = append(plans, it.Plan)
+		}
+	}
+	if want := []int{2, 1, 0, 0, 0}; !slices.Equal(plans, want) {
+		t.Errorf("the third request runs by the plans %d; want %d", plans, want)
 	}
 }
 

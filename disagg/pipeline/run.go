@@ -2,17 +2,23 @@ package pipeline
 
 import (
 	"container/heap"
+	"fmt"
 	"slices"
 
 	"github.com/muster-sched/muster/disagg/monitor"
 )
+
+// place is a policy and one of its plans, or -1 for any.
+type place struct{ policy, plan int }
 
 // request is a request in progress.
 type request struct {
 	number    int
 	runs      []int
 	policy    int
-	plan      int // of the policy
+	plan      int   // of the policy
+	wants     place // what it is to run under
+	agreed    Time  // from when on
 	route     *route
 	phase     int // of the current or next iteration
 	iteration int // of the phase
@@ -82,7 +88,7 @@ type simulation struct {
 
 	arrived  int        // requests
 	waiting  int        // the first that has not started
-	running  int        // requests in progress
+	active   []*request // in progress, in order of arrival
 	launched int        // iterations under way
 	held     []*request // whose next iteration waits at the barrier of a switch
 	ended    int
@@ -192,18 +198,15 @@ func (s *simulation) handle(e event) {
 	}
 }
 
-// admit starts the requests that wait, while the policy has room; during a switch the one that it leads to: how many may run
-// takes no agreement.
+// admit starts the requests that wait, while the policy has room.
 func (s *simulation) admit() {
-	p := &s.spec.Policies[s.policy]
-	if s.target >= 0 {
-		p = &s.spec.Policies[s.target]
-	}
-	for !s.atBarrier() && s.waiting < s.arrived && s.running < p.InFlight {
+	p := &s.spec.Policies[s.chosen()]
+	for !s.atBarrier() && s.waiting < s.arrived && len(s.active) < p.InFlight {
 		n, k := len(s.gpus), len(s.spec.Problem.Kernels)
 		r := &request{number: s.waiting, runs: s.spec.Requests[s.waiting].Runs, next: make([]int, n), queued: make([]bool, n), waits: make([]int, k)}
 		s.waiting++
-		s.running++
+		s.active = append(s.active, r)
+		r.wants = s.wanted(r)
 		served := &s.result.Requests[r.number]
 		served.Started, served.Runs = s.now, r.runs
 		s.choose(r)
@@ -211,12 +214,12 @@ func (s *simulation) admit() {
 	}
 }
 
-// choose gives a request the plan of the policy in force whose requests have the least work left.
+// choose gives a request the policy and the plan that it wants; if it is any, that whose requests have the least work left.
 func (s *simulation) choose(r *request) {
-	r.policy, r.plan = s.policy, 0
-	assigned := s.assigned[s.policy]
+	r.policy, r.plan = r.wants.policy, max(0, r.wants.plan)
+	assigned := s.assigned[r.policy]
 	for i := range assigned {
-		if assigned[i] < assigned[r.plan] {
+		if r.wants.plan < 0 && assigned[i] < assigned[r.plan] {
 			r.plan = i
 		}
 	}
@@ -245,7 +248,8 @@ func (s *simulation) iterate(r *request) {
 		s.held = append(s.held, r)
 		return
 	}
-	if r.policy != s.policy {
+	if w := r.wants; (w.policy != r.policy || w.plan >= 0 && w.plan != r.plan) && s.now >= r.agreed {
+		s.assigned[r.policy][r.plan] -= s.remaining(r)
 		s.choose(r)
 	}
 	s.launched++
@@ -409,8 +413,13 @@ func (s *simulation) landed(g int) {
 
 func (s *simulation) end(r *request) {
 	s.presence()
-	s.running--
+	s.active = slices.DeleteFunc(s.active, func(x *request) bool { return x == r })
 	s.ended++
+	agreed := s.now
+	if s.spec.Monitor != nil {
+		agreed += s.spec.Monitor.Stall
+	}
+	s.review(agreed)
 	served := &s.result.Requests[r.number]
 	served.Ended = s.now
 	s.result.End = max(s.result.End, s.now)
@@ -436,6 +445,11 @@ func (s *simulation) mark() {
 }
 
 func (s *simulation) finish() {
+	for policy, assigned := range s.assigned {
+		if slices.ContainsFunc(assigned, func(left Time) bool { return left != 0 }) {
+			panic(fmt.Sprintf("pipeline: all requests have ended, and plans of policy %d have the work %v left", policy, assigned))
+		}
+	}
 	for g := range s.gpus {
 		s.result.GPUs[g] = Usage{Busy: s.gpus[g].busy, Receiving: s.ports[g].busy}
 	}

@@ -1,12 +1,17 @@
 package pipeline
 
-import "github.com/muster-sched/muster/disagg/monitor"
+import (
+	"slices"
+
+	"github.com/muster-sched/muster/disagg/monitor"
+)
 
 // What the monitor observes, and how its decisions are carried out: each request goes on under the plan
 // that it has until the workers have agreed on the other, and changes after the iteration in which they have. How many
-// requests may run changes at once. No request stops: iterations of different requests depend on nothing of each other, so some may run under one plan
-// while others run under the other. With a barrier, as in the paper (§III-D), all requests end their iterations, the
-// workers stall to agree, and the requests go on under the other plan. Caches are on every GPU, as the paper keeps
+// requests may run, and the plan that one begins with, change at once: there is nothing to agree on. No request stops: iterations
+// of different requests depend on nothing of each other, so some may run under one plan while others run under the other, as
+// they always do under a policy that gives plans by order. With a barrier, as in the paper (§III-D), all requests end their
+// iterations, the workers stall to agree, and the requests go on under the other plan. Caches are on every GPU, as the paper keeps
 // them; what that costs is not simulated.
 
 // presence brings the time that requests spent in the system up to date. It is called before
@@ -47,6 +52,7 @@ func (s *simulation) window() {
 			s.drained()
 		} else {
 			s.stall()
+			s.review(s.now + s.spec.Monitor.Stall)
 		}
 	}
 }
@@ -80,16 +86,42 @@ func (s *simulation) stall() {
 // resume puts the new policy in force.
 func (s *simulation) resume() {
 	last := &s.result.Switches[len(s.result.Switches)-1]
-	if s.atBarrier() && (s.running > 0 || s.waiting < s.arrived) {
+	if s.atBarrier() && (len(s.active) > 0 || s.waiting < s.arrived) {
 		s.result.Stalled += s.now - last.Decided
 	}
 	s.policy, s.target = s.target, -1
+	s.review(s.now)
 	s.measured() // not counted: it is of the switch
 	held := s.held
 	s.held = nil
 	for _, r := range held {
-		s.assigned[r.policy][r.plan] -= s.remaining(r)
 		s.iterate(r)
+	}
+}
+
+// chosen is the policy that was decided for last; with a barrier it is that in force.
+func (s *simulation) chosen() int {
+	if s.target >= 0 && !s.spec.Monitor.Barrier {
+		return s.target
+	}
+	return s.policy
+}
+
+// wanted is what a request in progress is to run under.
+func (s *simulation) wanted(r *request) place {
+	policy := s.chosen()
+	if p := &s.spec.Policies[policy]; p.ByOrder {
+		return place{policy, min(slices.Index(s.active, r), len(p.Plans)-1)}
+	}
+	return place{policy, -1}
+}
+
+// review brings up to date what each request in progress wants; the workers will have agreed on what changes by then.
+func (s *simulation) review(agreed Time) {
+	for _, r := range s.active {
+		if wanted := s.wanted(r); wanted != r.wants {
+			r.wants, r.agreed = wanted, agreed
+		}
 	}
 }
 

@@ -32,7 +32,8 @@ type Options struct {
 	Graphs   bool          // what a GPU does between transfers is a graph of the driver, launched at once
 	// Arrivals is when each request comes, after the start of the run; nil: all are there from the beginning.
 	Arrivals []time.Duration
-	// Monitor switches between two placements, at the ends of iterations: the first is for latency, one request at a time.
+	// Monitor lets one request run at a time, under the first placement, or all, those that came first under the first
+	// placements and the others under the last. Requests change at the ends of iterations.
 	Monitor *monitor.Config
 	Me      string // where other sites reach Server
 	Server  *Server
@@ -81,7 +82,7 @@ type worker interface {
 // Result is what a run did.
 type Result struct {
 	Requests []Request
-	Switches int // between the placements, by the monitor
+	Switches int // of the policy, by the monitor
 	// Driver is the CPU time of the driver's calls for the requests: what it costs to launch.
 	Driver time.Duration
 }
@@ -89,10 +90,13 @@ type Result struct {
 // Run runs requests. Without a monitor, the plan of request r is placement
 // r modulo their number: the GPU of each step. It ends with the first error; nothing that it does waits for longer than the deadline.
 func Run(ctx context.Context, p *Program, placements [][]int, o Options) (*Result, error) {
-	if o.Monitor != nil && len(placements) != 2 {
-		return nil, fmt.Errorf("expected two placements to switch between; found %d", len(placements))
+	choices := 0
+	if o.Monitor != nil {
+		if choices = len(placements); choices < 2 {
+			return nil, fmt.Errorf("expected two placements to switch between, or more; found %d", choices)
+		}
 	}
-	x := &runner{o: &o, p: p, placements: placements, gate: newGate(o.Monitor != nil)}
+	x := &runner{o: &o, p: p, placements: placements, gate: newGate(choices)}
 	for _, gpu := range placements {
 		p.Add(gpu)
 	}

@@ -10,18 +10,21 @@ import (
 )
 
 // gate lets requests start iterations. With a monitor, placement 0 is for latency, and then only the request that came
-// first runs; placement 1 is for throughput. At a switch each request goes on with its iteration, and starts the next under the
-// other placement: no request waits for another, as their iterations depend on nothing of each other.
+// first runs. For throughput all run, by their order: the first under placement 0, and those for which none is left under the
+// last. At a change each request goes on with its iteration, and starts the next under the other placement: no request waits for
+// another, as their iterations depend on nothing of each other.
 type gate struct {
-	mu       sync.Mutex
-	switched bool // there is a monitor
-	active   []int
-	now      int // the placement
-	switches int
-	changed  chan struct{} // closed at each change
+	mu         sync.Mutex
+	placements int // between which a monitor chooses, or 0
+	active     []int
+	now        monitor.Policy
+	switches   int
+	changed    chan struct{} // closed at each change
 }
 
-func newGate(switched bool) *gate { return &gate{switched: switched, changed: make(chan struct{})} }
+func newGate(placements int) *gate {
+	return &gate{placements: placements, changed: make(chan struct{})}
+}
 
 // change wakes all that wait.
 func (g *gate) change() {
@@ -50,13 +53,9 @@ func (g *gate) enter(ctx context.Context, request int) (placement, rank int, err
 	for {
 		g.mu.Lock()
 		rank = slices.Index(g.active, request)
-		if !g.switched || g.now == int(monitor.Throughput) || rank == 0 {
-			placement = g.now
-			if !g.switched {
-				placement = -1
-			}
+		if g.placements == 0 || g.now == monitor.Throughput || rank == 0 {
 			g.mu.Unlock()
-			return placement, rank, nil
+			return min(rank, g.placements-1), rank, nil
 		}
 		changed := g.changed
 		g.mu.Unlock()
@@ -68,19 +67,19 @@ func (g *gate) enter(ctx context.Context, request int) (placement, rank int, err
 	}
 }
 
-// count is how often the placement has changed.
+// count is how often the policy has changed.
 func (g *gate) count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.switches
 }
 
-// use puts a placement in force.
-func (g *gate) use(placement int) {
+// use puts a policy in force.
+func (g *gate) use(policy monitor.Policy) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.now != placement {
-		g.now = placement
+	if g.now != policy {
+		g.now = policy
 		g.switches++
 		g.change()
 	}
@@ -172,7 +171,7 @@ func watch(ctx context.Context, c monitor.Config, m *meter, g *gate) {
 	for {
 		select {
 		case <-t.C:
-			g.use(int(chooses.Close(m.close())))
+			g.use(chooses.Close(m.close()))
 		case <-ctx.Done():
 			return
 		}

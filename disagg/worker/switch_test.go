@@ -47,12 +47,13 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// Under the plan for latency the first request runs alone; at a switch each request goes on, and starts its next iteration
-// under the other plan.
+// For latency the first request runs alone. For throughput all run: the first goes on under its placement, the second takes the
+// next one and all others the last; when one ends, those behind it change.
 func TestGate(t *testing.T) {
-	g := newGate(true)
-	g.arrive(7)
-	g.arrive(8)
+	g := newGate(3)
+	for request := 7; request <= 10; request++ {
+		g.arrive(request)
+	}
 	enter := func(request int) (int, int, error) {
 		ctx, stop := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, errors.New("waits"))
 		defer stop()
@@ -72,15 +73,19 @@ func TestGate(t *testing.T) {
 	}
 	expect(7, 0, 0)
 	waits(8)
-	g.use(1)
-	expect(8, 1, 1) // while 7 is in its iteration under the other plan
-	expect(7, 1, 0)
-	g.use(1)
-	g.use(0)
-	waits(8)
+	g.use(monitor.Throughput)
+	expect(8, 1, 1)
+	expect(9, 2, 2)
+	expect(10, 2, 3)
+	expect(7, 0, 0)
+	g.use(monitor.Throughput)
+	g.end(8)
+	expect(9, 1, 1)
+	g.use(monitor.Latency)
+	waits(9)
 	expect(7, 0, 0)
 	g.end(7)
-	expect(8, 0, 0)
+	expect(9, 0, 0)
 	if n := g.count(); n != 2 {
 		t.Errorf("%d switches, want 2", n)
 	}
