@@ -3,12 +3,13 @@ package reproduce
 import (
 	"testing"
 
+	"github.com/muster-sched/muster/disagg"
 	"github.com/muster-sched/muster/disagg/monitor"
 	"github.com/muster-sched/muster/disagg/pipeline"
 )
 
-// On a minute of bursts the monitor is better than the plan for latency, and switches no more often than its bound; the same
-// arrivals come again.
+// On a minute of bursts the monitor is better than each fixed policy, and than without hysteresis and without requests apart by a
+// fifth at least; the same arrivals come again.
 func TestTesseraMonitor(t *testing.T) {
 	if testing.Short() {
 		t.Skip("plans and simulates some ten thousand iterations")
@@ -21,15 +22,21 @@ func TestTesseraMonitor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	low, err := b.serve(&w, fixedLatency, nil)
-	if err != nil {
-		t.Fatal(err)
+	serve := func(by way) served {
+		s, err := b.serve(&w, by)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
 	}
-	ours, err := b.serve(&w, "", &monitor.Default)
-	if err != nil {
-		t.Fatal(err)
+	ours := serve(way{monitor: &monitor.Default, apart: true})
+	for _, policy := range []disagg.SimPolicy{disagg.SimLatency, disagg.SimThroughput, disagg.SimReplicas} {
+		if fixed := serve(way{fixed: policy}); ours.switches == 0 || ours.perToken > fixed.perToken {
+			t.Errorf("the monitor switches %d times and takes %.2f ms a token; %s %.2f", ours.switches, ours.perToken, policy, fixed.perToken)
+		}
 	}
-	if ours.switches == 0 || ours.perToken > low.perToken {
-		t.Errorf("the monitor switches %d times and takes %.2f ms a token, the plan for latency %.2f", ours.switches, ours.perToken, low.perToken)
+	follows := serve(way{monitor: &monitor.Config{Window: monitor.Default.Window, Beta: monitor.Default.Beta, Stall: monitor.Default.Stall}})
+	if 1.2*ours.perToken > follows.perToken {
+		t.Errorf("%.2f ms a token; without hysteresis and apart %.2f", ours.perToken, follows.perToken)
 	}
 }
