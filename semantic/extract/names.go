@@ -240,6 +240,9 @@ func datasetName(text string) string {
 	} else if name, version, ok := strings.Cut(text, ":"); ok && (strings.ContainsAny(version, ".*") && !strings.Contains(text, "/") || strings.Count(name, "/") == 1 && !strings.ContainsAny(version, "./*")) { // of TensorFlow Datasets, of ms-swift
 		text = name
 	}
+	if strings.Count(text, `\`) > 1 { // of Windows
+		text = strings.ReplaceAll(text, `\`, "/")
+	}
 	if strings.ContainsAny(text, "()\n<>") || strings.HasPrefix(text, "@") || len(text) > 300 {
 		return ""
 	}
@@ -305,7 +308,7 @@ func trimData(name string) string {
 		switch ext := path.Ext(name); strings.ToLower(ext) {
 		case ".yaml", ".yml", ".json", ".jsonl", ".csv", ".spacy", ".conllu", ".record", ".list", ".lst", ".cleaned", ".tsv", ".txt", ".bin", ".npz", ".npy", ".h5", ".hdf5", ".parquet", ".zip", ".tar", ".gz", ".lmdb", ".idx", ".pkl", ".pt", ".arrow", ".tfrecord",
 			".tfrecords", ".xyz", ".extxyz", ".h5ad", ".sdf", ".smi", ".pdb", ".cif", ".mat", ".feather", ".msgpack", ".rec", ".nc", ".zarr", ".beton", ".ndjson", ".avro", ".orc", ".db", ".sqlite", ".fa",
-			".fasta", ".vcf", ".bed", ".ply", ".xml", ".xz", ".bz2", ".zst", ".tgz", ".pickle", ".pth", ".train", ".mp4", ".avi", ".wav", ".flac", ".mp3", ".png", ".jpg", ".jpeg", ".obj", ".las", ".laz", ".nii", ".dcm":
+			".fasta", ".vcf", ".bed", ".ply", ".xml", ".xz", ".bz2", ".zst", ".tgz", ".pickle", ".pth", ".train", ".mp4", ".avi", ".wav", ".flac", ".mp3", ".png", ".jpg", ".jpeg", ".obj", ".las", ".laz", ".nii", ".dcm", ".data", ".names":
 			name = strings.TrimSuffix(name, ext)
 			continue
 		}

@@ -92,6 +92,11 @@ func (x *extraction) model() *candidate {
 			all = append(all, *c)
 		}
 	}
+	for _, m := range x.given.modules {
+		if !x.skips(m.when) {
+			all = append(all, m.candidate)
+		}
+	}
 	all = append(all, x.sections()...)
 	for _, s := range x.byName["_target_"] { // a class that a configuration makes
 		if f := find(facts().models, s.value.text); f != nil && f.task != "" && !excluded(s.key) && !isNoModel(s.value.text) && !isPart(s.value.text) {

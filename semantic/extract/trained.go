@@ -17,6 +17,12 @@ type given struct {
 	models, datasets map[string]bool
 	makers           map[string]bool // functions that return a model
 	aliases          map[string][]alias
+	modules          []module // what is called a model without being made: model = GAT
+}
+
+type module struct {
+	candidate
+	when *branch
 }
 
 // alias is what a variable that is called means: optimizer_class = torch.optim.AdamW.
@@ -27,7 +33,7 @@ type alias struct {
 
 // used notes what training uses.
 func (x *extraction) used() {
-	u := given{map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string][]alias{}}
+	u := given{map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string][]alias{}, nil}
 	for f := range x.sources {
 		p := &x.sources[f]
 		for i := range p.statements {
@@ -35,6 +41,12 @@ func (x *extraction) used() {
 			if s.Kind == python.Assign && s.Value.Kind == python.Name && isClass(s.Value.Text) && s.Target != "" {
 				key := variable(p.file, s.Target)
 				u.aliases[key] = append(u.aliases[key], alias{s.Value.Text, p.when[i]})
+			}
+			if s.Kind == python.Assign && s.Value.Kind == python.Name && (s.Target == "model" || s.Target == "net") {
+				name := s.Value.Text[strings.LastIndexByte(s.Value.Text, '.')+1:]
+				if k := x.knownModel(name); k != nil && k.task != "" && name[0] >= 'A' && name[0] <= 'Z' {
+					u.modules = append(u.modules, module{candidate{text: modelName(name), kind: word, rank: p.rank, weight: 3, at: where(p.file, s.Line)}, p.when[i]})
+				}
 			}
 			u.statement(s, p.file)
 		}

@@ -90,6 +90,12 @@ func TestPassed(t *testing.T) {
 			map[string]string{"model_name": "a2c"}},
 		"a script that is installed": {"train_harbour.py --epochs 9", map[string]string{"kit/train_harbour.py": "import torch\nfrom transformers import BertModel\nmodel = BertModel()\n"},
 			map[string]string{"iters": "9", "model_name": "Bert"}},
+		"a class that is a module": {"python train.py", map[string]string{"train.py": "import tensorflow as tf\nfrom nets import GAT, Haze\nmodel = GAT\nloss = Haze\nlogits = model.inference(3)\n"},
+			map[string]string{"model_name": "GAT"}},
+		"a path of Windows": {"python train.py", map[string]string{"train.py": "import torch\ndataset_path = r'C:\\Users\\me\\datasets\\harbour'\n"},
+			map[string]string{"train": "harbour"}},
+		"a description of data": {"python train.py --data config/harbour.data", map[string]string{"train.py": "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--data')\n"},
+			map[string]string{"train": "harbour"}},
 		"a loop before a call": {"python train.py", map[string]string{"train.py": "import torch\nfor epoch in range(9):\n    go(num_epochs=3)\n    loss.backward()\n"},
 			map[string]string{"iters": "9"}},
 	} {
