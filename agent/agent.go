@@ -461,24 +461,43 @@ func (a *Agent) of(pod string, pids []int32) error {
 	if a.o.Backend != "driver" {
 		return nil
 	}
+	listed := func(pod string) ([]int, error) {
+		b, done := a.look(a.dir(pod))
+		defer done()
+		found, err := b.List()
+		if err != nil {
+			return nil, status.Errorf(codes.Internal, "%v", err)
+		}
+		return found, nil
+	}
 	pods, err := a.pods()
 	if err != nil {
 		return err
 	}
 	for _, other := range pods {
-		b, done := a.look(a.dir(other))
-		listed, err := b.List()
-		done()
+		if other == "" || other == pod {
+			continue
+		}
+		found, err := listed(other)
 		if err != nil {
-			return status.Errorf(codes.Internal, "%v", err)
+			return err
 		}
 		for _, pid := range pids {
-			switch found := slices.Contains(listed, int(pid)); {
-			case other != "" && other != pod && found:
+			if slices.Contains(found, int(pid)) {
 				return status.Errorf(codes.NotFound, "process %d is of pod %q; the request is for pod %q", pid, other, pod)
-			case other != "" && other == pod && !found:
-				return status.Errorf(codes.NotFound, "process %d of pod %q: %v", pid, pod, gpu.ErrNoPage)
 			}
+		}
+	}
+	if pod == "" {
+		return nil
+	}
+	found, err := listed(pod)
+	if err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		if !slices.Contains(found, int(pid)) {
+			return status.Errorf(codes.NotFound, "process %d of pod %q: %v", pid, pod, gpu.ErrNoPage)
 		}
 	}
 	return nil

@@ -168,10 +168,17 @@ func TestBackendsThatDoLess(t *testing.T) {
 	if _, err := ask(a, "of-a-pod", actPause, ofPod); status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), `is of pod "p"; the request is for pod ""`) {
 		t.Errorf("a process of a pod, asked for without it: %v", err)
 	}
-	foreign := request("of-no-pod", actPause, x.pids()...)
-	foreign.Pod = "p"
-	if _, err := a.Run(t.Context(), foreign); status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), `of pod "p"`) {
-		t.Errorf("processes of no pod, asked for as those of one: %v", err)
+	for _, pod := range []string{"p", "without-a-folder"} {
+		foreign := request("of-no-pod", actPause, x.pids()...)
+		foreign.Pod = pod
+		if _, err := a.Run(t.Context(), foreign); status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "of pod \""+pod+"\"") {
+			t.Errorf("processes of no pod, asked for as those of one: %v", err)
+		}
+		r := x.next("Release", time.Minute)
+		r.Pod = pod
+		if _, err := a.Advance(t.Context(), r); status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "of pod \""+pod+"\"") {
+			t.Errorf("and of a job over several nodes: %v", err)
+		}
 	}
 	if op, err := ask(a, "2", actPause, x.pids()...); err != nil || op.State != agentpb.State_STATE_SUCCEEDED {
 		t.Errorf("processes that know nothing about Muster: %v, %v", op, err)
