@@ -113,6 +113,9 @@ func (a *Agent) enter(r *agentpb.AdvanceRequest) (*part, error) {
 		if err := a.atWork(r.Pod, r.Pids); err != nil {
 			return nil, err
 		}
+		if err := a.atParts(r.Job, r.Pod, r.Pids); err != nil {
+			return nil, err
+		}
 		old := a.parts[p.key()]
 		switch {
 		case old == nil:

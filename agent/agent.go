@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -374,10 +375,8 @@ func (a *Agent) resolve(r *agentpb.RunRequest) (pids, paused []int32, err error)
 	if err := a.atWork(r.Pod, pids); err != nil {
 		return nil, nil, err
 	}
-	for _, p := range a.parts {
-		if p.pod == r.Pod && overlap(p.pids, pids) {
-			return nil, nil, status.Errorf(codes.FailedPrecondition, "job %q is pausing or resuming these processes with those of other nodes: wait for it", p.job)
-		}
+	if err := a.atParts("", r.Pod, pids); err != nil {
+		return nil, nil, err
 	}
 	return pids, paused, nil
 }
@@ -398,6 +397,16 @@ func (a *Agent) atWork(pod string, pids []int32) error {
 		other := a.operations[id].record.Operation
 		if other.State == agentpb.State_STATE_ACTING && other.Pod == pod && overlap(other.Pids, pids) {
 			return status.Errorf(codes.FailedPrecondition, "operation %q (%s) is at work on these processes: wait for it, or cancel it", id, name(other.Action))
+		}
+	}
+	return nil
+}
+
+// atParts says which job other than one is pausing or resuming processes of a pod over several nodes.
+func (a *Agent) atParts(job, pod string, pids []int32) error {
+	for _, key := range slices.Sorted(maps.Keys(a.parts)) {
+		if p := a.parts[key]; p.job != job && p.pod == pod && overlap(p.pids, pids) {
+			return status.Errorf(codes.FailedPrecondition, "job %q is pausing or resuming these processes with those of other nodes: wait for it", p.job)
 		}
 	}
 	return nil

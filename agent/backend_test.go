@@ -107,6 +107,11 @@ func TestLeaseOfTheDriver(t *testing.T) {
 	if _, err := a.Run(t.Context(), request("x", actResume, x.pids()...)); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), `job "j" is pausing`) {
 		t.Errorf("an operation meanwhile: %v", err)
 	}
+	other := x.next("Gate", time.Hour)
+	other.Job = "other"
+	if _, err := a.Advance(t.Context(), other); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), `job "j" is pausing`) {
+		t.Errorf("another job meanwhile: %v", err)
+	}
 	if n := a.partsAtWork(); n != 0 {
 		t.Errorf("%d requests are said to be at work", n)
 	}
