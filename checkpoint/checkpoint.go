@@ -74,6 +74,9 @@ func (e *UnpausableError) Error() string {
 
 func (e *UnpausableError) Unwrap() error { return e.Cause }
 
+// ErrMoved is a process that is elsewhere on its path than a caller of Step saw it: a caller before, who died, or its lease, moved it meanwhile.
+var ErrMoved = errors.New("the process has moved meanwhile")
+
 // Pause pauses all processes, or lets all go on. Ranks of one job are paused
 // together: a rank that waits for another one in a collective does not come to
 // rest while the other one is paused. It is then tried again, at another moment
@@ -112,13 +115,18 @@ func Pause(ctx context.Context, b Backend, pids []int, o Options) error {
 		case <-ctx.Done():
 		case <-time.After(wait):
 		}
+		for _, pid := range pids { // one that was paused may have gone on, at the end of a caller who died
+			if phase, err := b.Phase(pid); err == nil && phase != End(b) && !slices.Contains(running, pid) {
+				running = append(running, pid)
+			}
+		}
 		wait = min(2*wait, 10*time.Second)
 	}
 }
 
 // mayHelp says whether another try may end otherwise.
 func mayHelp(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, gpu.ErrCancelled)
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, gpu.ErrCancelled) || errors.Is(err, ErrMoved)
 }
 
 func pauseOnce(ctx context.Context, b Backend, running, all []int, timeout time.Duration) error {
@@ -220,7 +228,7 @@ func walk(ctx context.Context, b Backend, pid int, to Phase) error {
 		if goal < at {
 			next = at - 1
 		}
-		if err := b.Step(ctx, pid, path[next]); err != nil {
+		if err := b.Step(ctx, pid, path[next]); err != nil && (!errors.Is(err, ErrMoved) || ctx.Err() != nil) {
 			return err
 		}
 	}

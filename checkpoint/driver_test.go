@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/muster-sched/muster/checkpoint"
+	protocol "github.com/muster-sched/muster/checkpoint/pause"
 	"github.com/muster-sched/muster/gpu"
 	"github.com/muster-sched/muster/gpu/gputest"
 )
@@ -49,6 +51,54 @@ func phaseIs(t testing.TB, b checkpoint.Backend, want checkpoint.Phase, pids ...
 		if phase, err := b.Phase(pid); phase != want || err != nil {
 			t.Errorf("process %d is %s, %v; expected %s", pid, phase, err, want)
 		}
+	}
+}
+
+// dying is a backend whose caller before ends after the first look at a process.
+type dying struct {
+	checkpoint.Backend
+	end func()
+}
+
+func (d *dying) Phase(pid int) (checkpoint.Phase, error) {
+	phase, err := d.Backend.Phase(pid)
+	d.end()
+	return phase, err
+}
+
+// What a caller that dies had paused, and not kept, goes on at its end. Whoever pauses it, and saw it before that, pauses it again.
+func TestDriverPauseAfterACallerThatDied(t *testing.T) {
+	for _, name := range both {
+		t.Run(name, func(t *testing.T) {
+			n := gputest.NewNode(t, 64)
+			p := startFor(t, n, name)
+			p.Do("alloc %d", mib)
+			before, b := backendOf(t, n, name), backendOf(t, n, name)
+			for _, to := range before.Path() {
+				if err := before.Step(ctx, p.PID, to); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := checkpoint.Pause(ctx, &dying{Backend: b, end: sync.OnceFunc(before.Close)}, []int{p.PID}, patient); err != nil {
+				t.Fatal(err)
+			}
+			b.Close()
+			phaseIs(t, b, checkpoint.Checkpointed, p.PID)
+			if err := checkpoint.Resume(ctx, b, []int{p.PID}, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			for _, to := range b.Path() {
+				if err := b.Step(ctx, p.PID, to); err != nil {
+					t.Fatal(err)
+				}
+			}
+			after := backendOf(t, n, name)
+			l := &protocol.Local{Backend: &dying{Backend: after, end: sync.OnceFunc(b.Close)}, SetLease: func(time.Duration) {}, Processes: []int{p.PID}, File: filepath.Join(t.TempDir(), "job")}
+			if r, err := l.Advance(ctx, protocol.Request{Job: "j", Epoch: 1, Goal: protocol.Gate, Lease: time.Minute}); err != nil || r.Outcome != protocol.Reached {
+				t.Fatal(r, err)
+			}
+			phaseIs(t, after, map[string]checkpoint.Phase{"driver": checkpoint.Locked, "hybrid": checkpoint.Saved}[name], p.PID) // the shim has a lease
+		})
 	}
 }
 

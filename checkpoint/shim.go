@@ -98,11 +98,15 @@ func (s *Shim) hold(pid int) (*gpu.Page, error) {
 // Path is that of processes with a gate.
 func (s *Shim) Path() []Phase { return []Phase{Running, Gated, Saved} }
 
-// oneStep is an error unless to is from or a neighbour on the path.
+// oneStep is an error unless to is from or a neighbour on the path; ErrMoved where both are on it.
 func oneStep(path []Phase, from, to Phase) error {
 	at, goal := slices.Index(path, from), slices.Index(path, to)
 	if at < 0 || goal < 0 || goal-at > 1 || at-goal > 1 {
-		return fmt.Errorf("from phase %s: expected one step on %v; found %s", from, path, to)
+		err := fmt.Errorf("from phase %s: expected one step on %v; found %s", from, path, to)
+		if at >= 0 && goal >= 0 {
+			err = fmt.Errorf("%w: %w", ErrMoved, err)
+		}
+		return err
 	}
 	return nil
 }

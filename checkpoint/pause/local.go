@@ -151,6 +151,8 @@ func outcomeOf(err error) Outcome {
 	switch {
 	case err == nil:
 		return Reached
+	case errors.Is(err, checkpoint.ErrMoved):
+		return Busy // it is observed again
 	case errors.Is(err, gpu.ErrGone):
 		return Gone
 	case errors.Is(err, gpu.ErrCancelled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
