@@ -340,6 +340,24 @@ func TestTheAuditFinds(t *testing.T) {
 	}
 }
 
+// So it does where a request runs by another plan than its place in the order gives, if by the same GPU.
+func TestTheAuditFindsAnotherPlan(t *testing.T) {
+	p, _ := pair(1)
+	s := closed(p, Policy{Plans: [][]int{{0, 0}, {1, 1}, {1, 1}}, ByOrder: true, InFlight: 3, Priority: true}, 3)
+	r, err := Run(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Audit(s, r); err != nil {
+		t.Fatal(err)
+	}
+	last := slices.IndexFunc(r.Record.Iterations, func(it Iteration) bool { return it.Request == 2 })
+	r.Record.Iterations[last].Plan = 1
+	if err := Audit(s, r); err == nil {
+		t.Error("the audit finds nothing")
+	}
+}
+
 // A lone request takes as long on groups of kernels as on the kernels, under any of the plans.
 func TestGroups(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
