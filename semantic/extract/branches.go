@@ -204,4 +204,4 @@ func (x *extraction) operand(e *python.Expr, file string) (value, bool) {
 }
 
 // holders is in the names of objects that have options or configurations.
-var holders = regexp.MustCompile(`arg|opt|cfg|conf|flag|param|setting|(^|\.)(hp|hps|self|c|p|a|o)\.`)
+var holders = regexp.MustCompile(`arg|opt|cfg|conf|flag|param|parse|setting|(^|\.)(hp|hps|self|c|p|a|o)\.`)

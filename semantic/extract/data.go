@@ -253,11 +253,15 @@ func (x *extraction) datasetOf(c *call) *candidate {
 		return by(9, 1, "name")
 	case strings.HasSuffix(name, "PropPredDataset"):
 		return by(9, 0, "name")
-	case name == "open" || name == "memmap" || c.callee == "np.fromfile" || name == "loadtxt" || name == "File" || c.callee == "np.load" || c.callee == "torch.load":
-		if r := by(3, 0); r != nil && x.knownDataset(r.text) != nil {
-			return r
+	case name == "open" || name == "memmap" || c.callee == "np.fromfile" || name == "loadtxt" || name == "genfromtxt" || name == "loadmat" || name == "MatReader" || name == "File" || c.callee == "np.load" || c.callee == "torch.load":
+		r := by(3, 0)
+		if r != nil && x.knownDataset(r.text) == nil {
+			if !x.isArrays(c) || noData.MatchString(strings.ToLower(r.text)) {
+				return nil
+			}
+			r.rank, r.weight = min(r.rank, local), -3 // where nothing else names it
 		}
-		return nil
+		return r
 	case name == "untar_data" && len(c.expr.Args) > 0: // of fastai: URLs.PETS
 		from.text, from.weight = strings.ToLower(c.expr.Args[0].Text[strings.LastIndexByte(c.expr.Args[0].Text, '.')+1:]), 9
 		return from
@@ -298,6 +302,15 @@ func (x *extraction) isPath(c *call) bool {
 	r := x.argumentOf(c, &candidate{}, 0, 0, "root", "path", "folder", "data_dir", "file")
 	return r != nil && strings.Contains(r.text, "/")
 }
+
+// isArrays is whether the first argument of a call is a file of numbers in a folder: data/tank.npz.
+func (x *extraction) isArrays(c *call) bool {
+	r := x.argumentOf(c, &candidate{}, 0, 0)
+	return r != nil && strings.Contains(r.text, "/") && !written.MatchString(r.text) && arrays.MatchString(r.text)
+}
+
+// arrays is at the end of the names of files of numbers.
+var arrays = regexp.MustCompile(`\.(npz|npy|mat|h5|hdf5|nc)$`)
 
 // judges is a class that measures a model on a dataset, as a program does that trains on another one, too.
 var judges = regexp.MustCompile(`(Evaluator|Metrics?|Eval|Scorer)$`)

@@ -215,7 +215,7 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 		switch {
 		case strings.HasSuffix(w, ".py") && !(i > 0 && strings.HasPrefix(words[i-1], "--config")):
 			f, ok := x.tree.find(l.dir, w)
-			if !ok && i == 0 && !strings.Contains(w, "/") { // that the folder installs
+			if !ok && !strings.Contains(w, "/") { // that the folder installs, or the only one of that name, in whose folder it is launched
 				f, ok = x.tree.find(".", "$/"+w)
 			}
 			if !ok {

@@ -282,6 +282,8 @@ func (x *extraction) modelOf(c *call) *candidate {
 		return asModel(x.argumentOf(c, from, 9, 0, "preset"))
 	case strings.HasSuffix(name, "Model") && len(c.expr.Args) > 1 && c.expr.Args[1].Kind == python.String && x.knownModel(c.expr.Args[1].Text) != nil: // of a kind, by its name
 		return asModel(x.argumentOf(c, from, 9, 1))
+	case strings.HasSuffix(name, "Model") && x.kindOf(c) != nil: // the same, by an option
+		return x.kindOf(c)
 	case strings.HasSuffix(name, "_learner") && len(c.expr.Args) > 1: // of fastai: vision_learner(dls, resnet34)
 		from.text, from.weight = c.expr.Args[1].Text[strings.LastIndexByte(c.expr.Args[1].Text, '.')+1:], 8
 		if x.knownModel(from.text) == nil {
@@ -329,6 +331,8 @@ func (x *extraction) modelOf(c *call) *candidate {
 		from.weight = 8
 	case f != nil && f.task != "" && name == c.callee && (strings.HasSuffix(c.target, "model") || strings.HasSuffix(c.target, "net") || !upper && x.trains(c)): // resnet50()
 		from.weight = 5
+	case f != nil && f.task != "" && !upper && x.trained(c): // model.resnet50(), of a module of one's own
+		from.weight = 5
 	case strings.HasPrefix(c.callee, "nn.") || strings.HasPrefix(c.callee, "torch.nn."):
 		return nil
 	case upper && slices.Contains([]string{"model", "net", "network", "self.model", "model_g", "generator", "agent", "policy"}, c.target):
@@ -340,6 +344,18 @@ func (x *extraction) modelOf(c *call) *candidate {
 	}
 	from.text = modelName(name)
 	return from
+}
+
+// kindOf returns the model that is known and that an option names to the class that makes it: RNNModel(args.model, words).
+func (x *extraction) kindOf(c *call) *candidate {
+	if len(c.expr.Args) < 2 || !strings.HasSuffix(nameOf(&c.expr.Args[0]), ".model") {
+		return nil
+	}
+	m := asModel(x.argumentOf(c, &candidate{kind: word, rank: c.rank, at: where(c.file, c.expr.Line)}, 6, 0))
+	if m == nil || x.knownModel(m.text) == nil {
+		return nil
+	}
+	return m
 }
 
 func asModel(c *candidate) *candidate {
