@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/muster-sched/muster/semantic/python"
 )
 
 // This file resolves what a job trains on, and is validated with.
@@ -207,7 +209,7 @@ func className(text string) string {
 // served returns of a class or a function that only serves a dataset that is known, such as COCODataset, that dataset.
 func served(name string) string {
 	name = strings.TrimSuffix(strings.TrimSuffix(name, "Train"), "Training")
-	for _, serves := range []string{"DataModule", "_dataset", "Dataset"} {
+	for _, serves := range []string{"DataModule", "_dataset", "Dataset", "Detection"} {
 		if of, ok := strings.CutSuffix(name, serves); ok && find(facts().datasets, of) != nil {
 			return of
 		}
@@ -265,6 +267,8 @@ func (x *extraction) datasetOf(c *call) *candidate {
 	case name == "untar_data" && len(c.expr.Args) > 0: // of fastai: URLs.PETS
 		from.text, from.weight = strings.ToLower(c.expr.Args[0].Text[strings.LastIndexByte(c.expr.Args[0].Text, '.')+1:]), 9
 		return from
+	case fetches[name]:
+		return x.fetched(c, from)
 	case name == "ImageFolder" || name == "WebDataset":
 		return by(6, 0, "root", "urls")
 	case name == "read_h5ad":
@@ -295,6 +299,29 @@ func (x *extraction) datasetOf(c *call) *candidate {
 		from.weight = 9
 	}
 	return from
+}
+
+// fetches are functions and commands that get a file of the net.
+var fetches = map[string]bool{"check_output": true, "check_call": true, "system": true, "run": true, "urlretrieve": true, "urlopen": true, "download": true, "download_url": true, "get_file": true}
+
+// fetched returns the dataset that is known and that code gets from the net, which tells where nothing else names one.
+func (x *extraction) fetched(c *call, from *candidate) *candidate {
+	all := slices.Clone(c.expr.Args)
+	for _, e := range c.expr.Args {
+		all = append(all, e.Args...)
+	}
+	for _, e := range all {
+		if e.Kind != python.String || !strings.Contains(e.Text, "://") {
+			continue
+		}
+		for word := range strings.FieldsSeq(e.Text) {
+			if name := datasetName(word); strings.Contains(word, "://") && x.knownDataset(name) != nil {
+				from.text, from.rank, from.weight = name, min(from.rank, local), -3
+				return from
+			}
+		}
+	}
+	return nil
 }
 
 // isPath is whether the first argument of a call is a path.

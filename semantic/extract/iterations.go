@@ -97,7 +97,7 @@ func (x *extraction) counted() []names {
 	}
 	of := map[metadata.Unit]*names{metadata.Step: {Unit: string(metadata.Step), Weight: 6}, metadata.Epoch: {Unit: string(metadata.Epoch), Weight: 5}, metadata.Token: {Unit: string(metadata.Token), Weight: 8}}
 	for _, last := range slices.Sorted(maps.Keys(x.byName)) {
-		if unit := counts(last); unit != "" && !listed[last] {
+		if unit := counts(last); unit != "" && !listed[last] && (!strings.Contains(last, "frames") || x.isLong(last)) {
 			of[unit].Keys = append(of[unit].Keys, last)
 		}
 	}
@@ -110,6 +110,14 @@ func (x *extraction) counted() []names {
 		}
 	}
 	return []names{*of[metadata.Token], *of[metadata.Step], *of[metadata.Epoch]}
+}
+
+// isLong is whether a key counts so many frames that they are those of a training, and not those of a clip.
+func (x *extraction) isLong(key string) bool {
+	return slices.ContainsFunc(x.byName[key], func(s *setting) bool {
+		n, ok := numeric(x.compute(s).text)
+		return ok && n >= 10_000
+	})
 }
 
 // counts returns what a key of several words counts: one of them is a unit, and the others say no more than that it is the number of all.

@@ -1,6 +1,7 @@
 package extract
 
 import (
+	"bytes"
 	"path"
 	"regexp"
 	"slices"
@@ -136,7 +137,7 @@ func (l *launch) score() int {
 			return 1
 		}
 	}
-	if strings.Contains(name, "train") || strings.Contains(name, "tune") || l.tool != "" {
+	if strings.Contains(name, "train") || strings.Contains(name, "tune") || l.tool != "" && path.Ext(l.tool) != ".py" {
 		return 3
 	}
 	return 2
@@ -226,6 +227,10 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 			if len(l.args) > 0 && strings.HasSuffix(l.args[0], ".py") && entryScore(path.Base(w)) == 0 && entryScore(path.Base(l.args[0])) > 0 {
 				continue // a launcher in Python, such as deepy.py
 			}
+			return true
+		case x.isPython(l.dir, w) && (i == 0 || strings.HasPrefix(path.Base(words[i-1]), "python")): // ./train, or python train
+			f, _ := x.tree.find(l.dir, w)
+			l.script, l.args = f, words[i+1:]
 			return true
 		case (w == "-m" || w == "--module") && i+1 < len(words):
 			m := words[i+1]
@@ -344,6 +349,17 @@ func (x *extraction) follow(l *launch, words []string, depth int) bool {
 		}
 	}
 	return false
+}
+
+// isPython is whether a word names a file without an extension whose first line says that Python runs it.
+func (x *extraction) isPython(dir, word string) bool {
+	f, ok := x.tree.find(dir, word)
+	if !ok || path.Ext(f) != "" {
+		return false
+	}
+	source, ok := x.tree.open(f)
+	first, _, _ := bytes.Cut(source[:min(len(source), 100)], []byte("\n"))
+	return ok && bytes.HasPrefix(first, []byte("#!")) && bytes.Contains(first, []byte("python"))
 }
 
 // launcher notes on how many GPUs the options of launchers start the script.

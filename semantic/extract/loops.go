@@ -87,6 +87,9 @@ func (x *extraction) bound(p *parsed, i int, key string, e *python.Expr) {
 func (of *trained) lengthOf(all []python.Statement, i int, called map[string]bool) loop {
 	s := &all[i]
 	l := loopOf(s)
+	if l.unit == "loop.steps" && endsAtEpoch(l.bound) { // for it in range(1, args.max_epoch + 1)
+		l.unit = "loop.epochs"
+	}
 	trains := of.updatesIn(all, i)
 	if counter, bound := whileBelow(s); counter != "" && trains != "" { // by where it counts
 		if unit := countedIn(all, i, counter); unit != "" {
@@ -112,6 +115,14 @@ func (of *trained) lengthOf(all []python.Statement, i int, called map[string]boo
 		}
 	}
 	return l
+}
+
+// endsAtEpoch is whether the bound of a loop is a number of epochs, by its name.
+func endsAtEpoch(e *python.Expr) bool {
+	if e != nil && e.Kind == python.Binary && (e.Text == "+" || e.Text == "-") {
+		e = &e.Args[0]
+	}
+	return e != nil && e.Kind == python.Name && unitOf(e.Text) == "loop.epochs"
 }
 
 // calledInLoops returns the functions that update a model and that loops with a bound call which do so thereby, as class.name.

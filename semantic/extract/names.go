@@ -254,7 +254,7 @@ func datasetName(text string) string {
 	}
 	hub := strings.Count(text, "/") == 1 && !strings.HasPrefix(text, ".") && !strings.HasPrefix(text, "/") && !strings.HasPrefix(text, "~") && path.Ext(text) == "" && !strings.ContainsAny(text, "$*")
 	parts := strings.Split(strings.Trim(text, "/"), "/")
-	hub = hub && !generic[strings.ToLower(parts[0])]
+	hub = hub && len(parts) == 2 && !generic[strings.ToLower(parts[0])]
 	if !strings.Contains(text, "/") && path.Ext(text) == "" && !strings.HasPrefix(text, "PyG-") {
 		if strings.ContainsAny(text, "${*") {
 			return ""

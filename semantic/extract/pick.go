@@ -343,8 +343,14 @@ func (x *extraction) modelOf(c *call) *candidate {
 		return nil
 	}
 	from.text = modelName(name)
+	if of := makes.ReplaceAllString(name, ""); of != name && x.knownModel(of) != nil { // build_ssd()
+		from.text = of
+	}
 	return from
 }
+
+// makes is at the begin of the names of functions that return what the rest of the name says.
+var makes = regexp.MustCompile(`^(build|create|make|get)_`)
 
 // kindOf returns the model that is known and that an option names to the class that makes it: RNNModel(args.model, words).
 func (x *extraction) kindOf(c *call) *candidate {
