@@ -399,3 +399,22 @@ func TestDriverLease(t *testing.T) {
 		phaseIs(t, backendOf(t, n, "driver"), c.want, p.PID)
 	}
 }
+
+// A program that only looks at processes, as an agent's does for weeks, has no end of them.
+func TestDriverLooksAtAnyNumber(t *testing.T) {
+	n := gputest.NewNode(t, 64)
+	program, libcuda, environment := n.Caller()
+	calls := &gpu.Calls{Program: program, Driver: libcuda, Dir: n.Dir, Environment: environment}
+	defer calls.Close()
+	p := n.StartPlain(t)
+	for other := range 4200 {
+		call, err := calls.Begin(ctx, "state", 1<<22+other, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := call.Wait(ctx); err == nil {
+			t.Fatal("there is no such process")
+		}
+	}
+	phaseIs(t, &checkpoint.Driver{Calls: calls, Dir: n.Dir}, checkpoint.Running, p.PID)
+}

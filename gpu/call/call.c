@@ -72,12 +72,13 @@ struct request {
 	int pair_count;
 };
 
-static struct process *process_of(int pid) {
+// process_of finds what is known of a process; if it is not known, and is not to be made, NULL.
+static struct process *process_of(int pid, int make) {
 	pthread_mutex_lock(&lock);
 	int i = 0;
 	while (i < process_count && processes[i].pid != pid)
 		i++;
-	struct process *p = i < max_processes ? &processes[i] : NULL;
+	struct process *p = i < process_count || (make && i < max_processes) ? &processes[i] : NULL;
 	if (p && i == process_count) {
 		*p = (struct process){.pid = pid, .lock_fd = -1};
 		pthread_mutex_init(&p->calls, NULL);
@@ -148,22 +149,19 @@ static CUresult change(struct process *p, struct request *q, int *value) {
 
 static void *serve(void *shared) {
 	struct request *q = shared;
-	struct process *p = process_of(q->pid);
-	int value = 0;
+	int state = !strcmp(q->op, "state"), look = state || !strcmp(q->op, "thread"), value = 0;
+	struct process *p = process_of(q->pid, !look); // who only looks asks for all that ever come
 	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
-	if (p) {
+	if (p)
 		pthread_mutex_lock(&p->calls);
-		if (!strcmp(q->op, "copy")) // while it is written, the process can be restored
-			pthread_mutex_unlock(&p->calls);
-		if (!strcmp(q->op, "state"))
-			r = driver.state(q->pid, &value);
-		else if (!strcmp(q->op, "thread"))
-			r = driver.thread(q->pid, &value);
-		else
-			r = change(p, q, &value);
-		if (strcmp(q->op, "copy"))
-			pthread_mutex_unlock(&p->calls);
-	}
+	if (p && !strcmp(q->op, "copy")) // while it is written, the process can be restored
+		pthread_mutex_unlock(&p->calls);
+	if (look)
+		r = state ? driver.state(q->pid, &value) : driver.thread(q->pid, &value);
+	else if (p)
+		r = change(p, q, &value);
+	if (p && strcmp(q->op, "copy"))
+		pthread_mutex_unlock(&p->calls);
 	pthread_mutex_lock(&lock);
 	printf("%lu %d %d\n", q->id, r, value);
 	fflush(stdout);
