@@ -190,12 +190,16 @@ func (a *Agent) closePart(p *part) {
 	close(p.closing)
 }
 
-// closeParts closes those that have no caller.
+// closeParts closes those that have no caller, and waits for those that are being closed.
 func (a *Agent) closeParts() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range slices.Collect(maps.Values(a.parts)) {
-		if p.callers == 0 && p.closing == nil {
+		if p.closing != nil {
+			a.mu.Unlock()
+			<-p.closing
+			a.mu.Lock()
+		} else if p.callers == 0 {
 			if p.expires != nil {
 				p.expires.Stop()
 			}
