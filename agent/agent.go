@@ -161,7 +161,11 @@ func (a *Agent) open() {
 	}
 	a.seen = calls(a.o.GPUDir)
 	a.look = func(dir string) (checkpoint.Local, func()) {
-		return checkpoint.Named(a.o.Backend, dir, lease, a.seen), func() {}
+		b := checkpoint.Named(a.o.Backend, dir, lease, a.seen)
+		if d, ok := b.(*checkpoint.Driver); ok {
+			d.Announced = dir != a.o.GPUDir // a pod's folder is the pod's to write
+		}
+		return b, func() {}
 	}
 	a.o.Open = func(dir string) checkpoint.Local { return checkpoint.Named(a.o.Backend, dir, lease, patient(dir)) }
 }

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/muster-sched/muster/agent/agentpb"
 	"github.com/muster-sched/muster/gpu"
@@ -165,8 +167,34 @@ func TestBackendsThatDoLess(t *testing.T) {
 			t.Errorf("with --backend %s the node has %v, %v; expected %d processes", a.o.Backend, s, err, want)
 		}
 	}
+	// What a pod's folder has is the pod's to write: it makes no other process the pod's.
+	thief := filepath.Join(x.n.Dir, "thief")
+	page := fmt.Sprintf("%d.page", ofPod)
+	text, err := os.ReadFile(filepath.Join(other.Dir, page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(thief, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string][]byte{page: text, fmt.Sprintf("%d.lock", x.pids()[0]): nil} {
+		if err := os.WriteFile(filepath.Join(thief, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	steal := request("steal", actPause)
+	steal.Pod, steal.Deadline = "thief", timestamppb.New(time.Now().Add(5*time.Second))
+	h := x.agent("hybrid")
+	listed(h, 1)
+	if op, err := h.Run(t.Context(), steal); status.Code(err) != codes.NotFound {
+		t.Errorf("hybrid: processes of others: %v, %v", op, err)
+	}
+	h.Close()
 	a := x.agent("driver")
 	listed(a, 1)
+	if op, err := a.Run(t.Context(), steal); status.Code(err) != codes.NotFound {
+		t.Errorf("processes of others: %v, %v", op, err)
+	}
 	if _, err := ask(a, "1", actCheckpoint, x.pids()...); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "with --backend driver the agent of node \"n\" leaves the memory in the processes") {
 		t.Errorf("an image of what the driver holds: %v", err)
 	}
@@ -194,6 +222,9 @@ func TestBackendsThatDoLess(t *testing.T) {
 	}
 	x.goOn()
 	a.Close()
+	if err := os.RemoveAll(thief); err != nil { // with the shim a page is all that is written to
+		t.Fatal(err)
+	}
 	for backend, want := range map[string]int{"framework": 0, "none": 0, "shim": 1} {
 		a := x.agent(backend)
 		listed(a, want)

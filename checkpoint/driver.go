@@ -21,6 +21,8 @@ import (
 type Driver struct {
 	Calls *gpu.Calls
 	Dir   string // of control pages and of the locks of Calls, for List
+	// Announced lets List give those alone that have opened a control page in Dir: others than the caller may write to it.
+	Announced bool
 
 	mu      sync.Mutex
 	flights map[int]*flight
@@ -45,13 +47,17 @@ func (d *Driver) List() ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := gpu.ListChanged(d.Dir)
-	if err != nil {
-		return nil, err
+	var all []int
+	if !d.Announced {
+		if all, err = gpu.ListChanged(d.Dir); err != nil {
+			return nil, err
+		}
 	}
 	for _, pid := range pages {
 		if p, err := gpu.OpenPage(d.Dir, pid); err == nil {
-			all = append(all, p.Here())
+			if p.IsOwn() {
+				all = append(all, p.Here())
+			}
 			p.Close()
 		}
 	}

@@ -3,6 +3,8 @@ package checkpoint
 import (
 	"context"
 	"time"
+
+	"github.com/muster-sched/muster/gpu"
 )
 
 // Hybrid is the backend over both others: the shim copies the memory in use, and the
@@ -34,13 +36,17 @@ func (h *Hybrid) SetLease(d time.Duration) bool {
 	return h.Driver.SetLease(d)
 }
 
-// here is the ID of a process as the driver's calls have it: one in a container has another ID there, which names its control page.
+// here is the ID of a process as the driver's calls have it: one in a container has another ID there, which names its control page. A page that another
+// process made names none.
 func (h *Hybrid) here(pid int) (int, error) {
 	p, done, err := h.Shim.observe(pid)
 	if err != nil {
 		return 0, err
 	}
 	defer done()
+	if !p.IsOwn() {
+		return 0, gpu.ErrNoPage
+	}
 	return p.Here(), nil
 }
 

@@ -1,9 +1,13 @@
 package gpu
 
 import (
+	"bufio"
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +35,25 @@ func ownerOf(f *os.File) (user, group int, err error) {
 }
 
 func unmapFile(data []byte) { unix.Munmap(data) }
+
+// hasMapped says whether a process has a file in its memory. The numbers of some file systems differ there from those that the file itself has, so the name
+// and the file's number are compared; the name alone ends in that of the file.
+func hasMapped(pid int, file *os.File) bool {
+	var st unix.Stat_t
+	maps, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil || unix.Fstat(int(file.Fd()), &st) != nil {
+		return false
+	}
+	defer maps.Close()
+	inode, name := strconv.FormatUint(st.Ino, 10), "/"+filepath.Base(file.Name())
+	for lines := bufio.NewScanner(maps); lines.Scan(); {
+		fields := strings.Fields(lines.Text()) // addresses, permissions, offset, device, inode, path
+		if len(fields) > 5 && fields[4] == inode && strings.HasSuffix(lines.Text(), name) {
+			return true
+		}
+	}
+	return false
+}
 
 func lockFile(f *os.File) error {
 	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {

@@ -17,8 +17,12 @@ func (p *Page) Content() []byte { return bytes.Clone(p.data) }
 // IsHere says whether the process has the same ID in its PID namespace and here.
 func (p *Page) IsHere() bool { return p.here == p.PID }
 
-// Here is the process's ID in the PID namespace of the caller.
+// Here is the process's ID in the PID namespace of the caller, as the page has it: the word of who wrote that.
 func (p *Page) Here() int { return p.here }
+
+// IsOwn says whether the process itself has opened the page. Whoever does more to it than to write to the page asks that: any process that can write to the
+// folder may have made the page of another one there.
+func (p *Page) IsOwn() bool { return hasMapped(p.here, p.file) }
 
 // Folder describes a folder of pages for MakeFolder: whose it is, its mode, and where.
 func Folder(dir string) (string, error) {
