@@ -290,6 +290,46 @@ func TestGaps(t *testing.T) {
 	}
 }
 
+// Two phases use the same weights, and all GPUs together hold them once and a fifth more. One phase is faster on the first GPU, the
+// other on the second, so that the plans without a limit do not fit. A layer takes 3.5 s on the
+// first, and 4 s on the others: 187 s for two and 128 s for three if each has layers in a row. What fits twice serves to take less.
+func TestScarceMemory(t *testing.T) {
+	const n = 100
+	for _, c := range []struct {
+		gpus  int
+		first int64 // how many of the weights the first GPU holds; the others share 1.2 n less these
+		most  float64
+	}{{2, 60, 176}, {3, 40, 127}, {2, 50, 200}} {
+		p := &Problem{}
+		for g := range c.gpus {
+			memory := 1000 * c.first
+			if g > 0 {
+				memory = 1000 * (n*6/5 - c.first) / int64(c.gpus-1)
+			}
+			p.GPUs = append(p.GPUs, GPU{Name: fmt.Sprint(g), Memory: memory})
+			p.Links = append(p.Links, slices.Repeat([]Link{{BytesPerSecond: 1e9}}, c.gpus))
+		}
+		for k := range 2 * n {
+			kernel := Kernel{Name: fmt.Sprint(k), Phase: fmt.Sprint(k / n), Runs: 1, Buffers: []int{k % n}, Seconds: []float64{1, 3, 2}[:c.gpus]}
+			if k < n {
+				kernel.Seconds = []float64{2.5, 1, 2}[:c.gpus]
+				p.Buffers = append(p.Buffers, 1000)
+			}
+			p.Kernels = append(p.Kernels, kernel)
+			if k%n > 0 {
+				p.Edges = append(p.Edges, Edge{From: k - 1, To: k, Bytes: 1e6, Runs: 1})
+			}
+		}
+		got, err := Best(p, Throughput, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Seconds > c.most {
+			t.Errorf("%d GPUs: %s takes %.1f s; want at most %.1f", c.gpus, got.Shape, got.Seconds, c.most)
+		}
+	}
+}
+
 // Of ten kernels in a row, of a second each on a, the sixth is faster on b: by less than a
 // thousandth of the whole, which two transfers are not worth, or by more.
 func TestQuieter(t *testing.T) {

@@ -17,6 +17,8 @@ import (
 //     the temperature falls.
 //  4. The answer is the plan on the way whose largest load was least, of those that fit the memory.
 //  5. Problems of few items are searched several times.
+//  6. Where memory is scarce, what the bound leads to may be far from any plan that fits. Unless the answer is closeEnough to the
+//     bound, a second search begins with the best plan that is known to fit, and leaves the memory for no more than a few steps.
 //
 // The random numbers have a fixed seed, so that the same problem has the same answer.
 type search struct {
@@ -29,7 +31,8 @@ type search struct {
 	scale float64
 	// weight is of each load, from the bound; those without keep a little, so that they do not grow freely.
 	weight []float64
-	firm   float64 // what bytes beyond the memory cost now
+	// softly and firm are what bytes beyond the memory cost at first and now.
+	softly, firm float64
 }
 
 // neighbor is an arc as the item at one end knows it: cost[(u*gpus+v)*resources+r] is what it adds to load r
@@ -51,6 +54,8 @@ const (
 	longest               = 16  // items that a step moves
 	// goodEnough is the gap at which the search ends. Measured times of kernels vary by a hundred times as much.
 	goodEnough = 1e-4
+	// closeEnough is the gap at which memory is not what keeps the answer from the bound.
+	closeEnough = 0.02
 	// again/items is how often a problem is searched.
 	again = 400
 	// aTransfer is what fewer transfers may cost of the objective.
@@ -64,7 +69,7 @@ const (
 
 func newSearch(in *instance, start []int, weights []float64) *search {
 	n, r := in.gpus, in.resources()
-	s := &search{in: in, near: make([][]neighbor, in.items), at: slices.Clone(start), loads: in.loads(start), held: in.memory(start), users: make([]int, in.gpus*len(in.p.Buffers))}
+	s := &search{in: in, near: make([][]neighbor, in.items), at: slices.Clone(start), loads: in.loads(start), held: in.memory(start), users: make([]int, in.gpus*len(in.p.Buffers)), softly: softly}
 	s.scale = slices.Max(s.loads)
 	for i := range s.loads {
 		s.loads[i] /= s.scale
@@ -123,7 +128,7 @@ func (s *search) run(stop float64, seed uint64) (best []int) {
 		for i := range luck {
 			luck[i] = math.Pow((float64(i)+0.5)/256, -32*t)
 		}
-		s.firm = softly * math.Pow(firmly/softly, float64(epoch)/(epochs-1))
+		s.firm = s.softly * math.Pow(firmly/s.softly, float64(epoch)/(epochs-1))
 		now = s.energy(s.loads, s.beyond(s.held))
 		for range steps / epochs {
 			item, length, g := s.draw(r.Uint64())
@@ -246,9 +251,18 @@ func improve(in *instance, starts [][]int, r *relaxation) []int {
 	if in.items > few {
 		times = max(1, again/in.items)
 	}
+	fits := best
 	for seed := range uint64(times) {
-		if at := newSearch(in, starts[0], r.weights).run(r.bound*(1+goodEnough), 2+seed); at != nil {
+		search := newSearch(in, starts[0], r.weights)
+		if at := search.run(r.bound*(1+goodEnough), 2+seed); at != nil {
 			keep(slices.Clone(at))
+		}
+		if in.limited && in.over(in.memory(fits)) == 0 && seconds > r.bound*(1+closeEnough) {
+			search = newSearch(in, fits, r.weights)
+			search.softly = firmly
+			if at := search.run(r.bound*(1+goodEnough), 2+seed); at != nil {
+				keep(slices.Clone(at))
+			}
 		}
 		if seconds <= r.bound*(1+goodEnough) {
 			break

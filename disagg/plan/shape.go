@@ -156,7 +156,13 @@ func kernels(in *instance, starts [][]int) ([]int, float64) {
 	for _, i := range r.support {
 		all = append(all, r.columns[i])
 	}
-	return improve(in, append(all, starts...), r), r.bound
+	all = append(all, starts...)
+	if in.limited {
+		if at := in.inRows(); at != nil {
+			all = append(all, at)
+		}
+	}
+	return improve(in, all, r), r.bound
 }
 
 // starts returns the plans of the coarse shapes as plans of items, the best first, and all on each
