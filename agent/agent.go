@@ -256,7 +256,7 @@ func valid(r *agentpb.RunRequest) error {
 	case len(r.Gpus) > 0 && r.Image == "":
 		return status.Error(codes.InvalidArgument, "gpus: expected an image with them: the processes of a pod have their GPUs")
 	case !validGPUs(r.Gpus):
-		return status.Errorf(codes.InvalidArgument, "gpus: expected UUIDs, such as GPU-5d1f0c4e-…, of GPUs there and here; found %v", r.Gpus)
+		return status.Errorf(codes.InvalidArgument, "gpus: expected UUIDs, such as GPU-5d1f0c4e-…, of GPUs there and here, each once; found %v", r.Gpus)
 	case r.Pod != "" && !validPod.MatchString(r.Pod):
 		return status.Errorf(codes.InvalidArgument, "pod: expected the UID of a pod; found %q", r.Pod)
 	case !r.Deadline.IsValid():
@@ -266,10 +266,12 @@ func valid(r *agentpb.RunRequest) error {
 }
 
 func validGPUs(gpus map[string]string) bool {
+	there, here := map[string]bool{"": true}, map[string]bool{"": true} // by IDs: a UUID may be written in two ways
 	for from, to := range gpus {
-		if gpu.ID(from) == "" || gpu.ID(to) == "" {
+		if there[gpu.ID(from)] || here[gpu.ID(to)] {
 			return false
 		}
+		there[gpu.ID(from)], here[gpu.ID(to)] = true, true
 	}
 	return true
 }

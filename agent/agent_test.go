@@ -780,6 +780,8 @@ func TestRequestNamesGPUs(t *testing.T) {
 		{"", map[string]string{one: other}, "gpus: expected an image"},
 		{"i", map[string]string{one: "1"}, "gpus: expected UUIDs"},
 		{"i", map[string]string{"GPU-5d1f0c4e": other}, "gpus: expected UUIDs"},
+		{"i", map[string]string{one: other, "GPU-5D" + one[6:]: one}, "each once"},
+		{"i", map[string]string{one: other, other: other}, "each once"},
 	} {
 		r := request("a", actRestore)
 		r.Image, r.Gpus = c.image, c.gpus
