@@ -141,9 +141,13 @@ func (d Dir) sweep(ctx context.Context) error {
 	})
 }
 
-// Delete removes an object, if there is one.
+// Delete removes an object, if there is one, also from the disk: no failure of the machine brings it back, and processes that went on since are not
+// made of it again.
 func (d Dir) Delete(_ context.Context, object string) error {
 	if err := os.Remove(d.path(object)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := syncFolder(filepath.Dir(d.path(object))); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
