@@ -231,6 +231,50 @@ func TestRealModules(t *testing.T) {
 	}
 }
 
+// NVIDIA's assembler, where it is installed (Debian's package nvidia-cuda-toolkit 12.4 has it), accepts the modules of the tests, and
+// what comes out.
+func TestAssembles(t *testing.T) {
+	ptxas, err := exec.LookPath("ptxas")
+	if err != nil {
+		t.Skip("there is no ptxas")
+	}
+	files, err := filepath.Glob("../ptx/testdata/*.ptx")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	file := filepath.Join(t.TempDir(), "module.ptx")
+	assemble := func(name, text string) {
+		_, target, _ := strings.Cut(text, ".target ")
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command(ptxas, "-arch="+strings.Fields(target)[0], "-o", os.DevNull, file).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(text, []byte(".address_size 64")) {
+			continue
+		}
+		assemble(name, string(text))
+		for _, granule := range []int{0, 1, 512} {
+			m, err := ptx.Parse(string(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := Rewrite(m, Options{Granule: granule})
+			if err != nil {
+				t.Fatal(err)
+			}
+			assemble(name+", instrumented", r.Text)
+		}
+	}
+}
+
 // Modules that are not quite right are refused, by a fault of the kernel or before, or run. What is
 // instrumented is read again.
 func TestMutations(t *testing.T) {
