@@ -291,6 +291,9 @@ func (x *extraction) datasetOf(c *call) *candidate {
 	if f := x.knownModel(name); f != nil && f.task == "RL" && len(c.expr.Args) > 1 { // PPO("MlpPolicy", "CartPole-v1")
 		return by(8, 1, "env")
 	}
+	if r := x.readsFolder(c, name); r != nil && x.knownDataset(name) == nil {
+		return r
+	}
 	if judges.MatchString(name) || x.knownDataset(name) == nil || name == strings.ToLower(name) && !strings.Contains(c.callee, "datasets.") {
 		return nil
 	}
@@ -299,6 +302,21 @@ func (x *extraction) datasetOf(c *call) *candidate {
 		from.weight = 9
 	}
 	return from
+}
+
+// readsFolder returns the dataset of which a call gets the part to train on, where nothing else names one: trainGenerator(2, "data/cells/train").
+func (x *extraction) readsFolder(c *call, name string) *candidate {
+	all := slices.Concat(c.expr.Args, c.expr.Named)
+	for i := range all {
+		parts := strings.Split(strings.ToLower(strings.Trim(all[i].Text, "./")), "/")
+		if all[i].Kind != python.String || len(parts) < 3 || noData.MatchString(strings.ToLower(all[i].Text)) || !slices.Contains([]string{"data", "dataset", "datasets"}, parts[0]) {
+			continue
+		}
+		if text := datasetName(all[i].Text); text != "" && (strings.HasPrefix(parts[len(parts)-1], "train") || strings.Contains(strings.ToLower(name), "train")) {
+			return &candidate{text: text, kind: word, rank: min(c.rank, local), weight: -3, at: where(c.file, c.expr.Line)}
+		}
+	}
+	return nil
 }
 
 // fetches are functions and commands that get a file of the net.

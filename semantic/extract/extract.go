@@ -78,6 +78,7 @@ type extraction struct {
 	classes  map[string]string // of the folder, and the last part of the name of what the first is based on
 	next     int               // the order of settings
 	composed []composedName    // configurations
+	modules  []composedName    // that code imports by names that it puts together
 	sources  []parsed          // the Python files that were read
 	when     *branch           // in which what is read now stands
 	settled  bool              // all is read
@@ -130,6 +131,7 @@ func (x *extraction) readLaunched() {
 	}
 	x.arguments()
 	x.loadComposed()
+	x.importComposed()
 }
 
 // entries returns the Python files that look like the script of a job: by their names or, where none does, by what they do. Where none

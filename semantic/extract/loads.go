@@ -69,7 +69,7 @@ func (x *extraction) loads(s *python.Statement, file string, r rank) {
 	}
 }
 
-// composedName is the name of a configuration that code puts together.
+// composedName is the name of a configuration or a module that code puts together.
 type composedName struct {
 	expr python.Expr
 	file string
@@ -84,6 +84,20 @@ func (x *extraction) loadComposed() {
 			if f, ok := x.tree.find(path.Dir(c.file), name.text); ok {
 				x.load(f, max(c.rank, configured))
 			}
+		}
+	}
+}
+
+// importComposed reads the modules of the folder whose names depend on the command: import_module("models." + args.model).
+func (x *extraction) importComposed() {
+	for _, m := range x.modules[:min(len(x.modules), 20)] {
+		e := evaluation{x: x, file: m.file, from: map[*setting]bool{}, budget: 200}
+		name := e.value(&m.expr)
+		if name.kind != word || strings.HasPrefix(name.text, ".") {
+			continue
+		}
+		for _, f := range x.imported(&python.Statement{Kind: python.Import, Module: name.text}, m.file) {
+			x.python(f, min(m.rank, imported))
 		}
 	}
 }

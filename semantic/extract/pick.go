@@ -148,6 +148,9 @@ func (x *extraction) model() *candidate {
 		if plain(name) == plain(f.name) {
 			name = f.name
 		}
+		if slices.ContainsFunc(all, func(c candidate) bool { return len(c.text) > len(name) && strings.HasSuffix(c.text, name) }) { // the class says more: JTNNVAE of vae_train.py
+			name = ""
+		}
 		all = append(all, candidate{text: name, kind: word, rank: declared, weight: 3, at: x.launch.script})
 	}
 	return pick(all, facts().models)
@@ -341,6 +344,9 @@ func (x *extraction) modelOf(c *call) *candidate {
 		from.rank, from.weight = min(from.rank, local), -4
 	default:
 		return nil
+	}
+	if base := x.classes[name]; x.given.trainers[name] == 1 && f == nil && (base == "" || base == "object") { // what it trains is the model
+		from.rank, from.weight = min(from.rank, local), -6
 	}
 	from.text = modelName(name)
 	if of := makes.ReplaceAllString(name, ""); of != name && x.knownModel(of) != nil { // build_ssd()

@@ -370,6 +370,9 @@ func (x *extraction) task(r *Result) {
 	}
 	if r.Model.Name != "" {
 		if f := find(facts().models, r.Model.Name); f != nil {
+			if d := find(facts().datasets, r.Dataset.Train); f.task == metadata.Graph && d != nil { // graphs of points, of atoms, of joints
+				set(d.task, r.Sources["train"])
+			}
 			set(f.task, r.Sources["model_name"])
 		}
 	}

@@ -122,7 +122,7 @@ func notebook(source []byte) []byte {
 
 // library notes the libraries that a file imports.
 func (x *extraction) library(s *python.Statement, file string, top bool) {
-	if strings.HasPrefix(s.Module, ".") {
+	if strings.HasPrefix(s.Module, ".") || s.Module == "torchvision.utils" { // which draws for jobs of any kind
 		return
 	}
 	at := where(file, s.Line)
@@ -300,6 +300,9 @@ func (x *extraction) call(c *python.Expr, s *python.Statement, file string, r ra
 	case name == "dict" || name == "field" || name == "Field" || name == "print" || name == "format":
 		return
 	}
+	if name == "import_module" && len(c.Args) > 0 {
+		x.modules = append(x.modules, composedName{c.Args[0], file, r})
+	}
 	p := r
 	if r == declared {
 		p = passed
@@ -355,8 +358,8 @@ func maker(e *python.Expr) *python.Expr {
 	return nil
 }
 
-// around are calls that return the model that they are given in a form that trains in parallel, or faster.
-var around = regexp.MustCompile(`(^|\.)(DataParallel|DistributedDataParallel|DDP|FSDP|FullyShardedDataParallel|compile|convert_sync_batchnorm)$`)
+// around are calls that return the model that they are given in a form that trains in parallel, faster, or elsewhere.
+var around = regexp.MustCompile(`(^|\.)(DataParallel|DistributedDataParallel|DDP|FSDP|FullyShardedDataParallel|compile|convert_sync_batchnorm|gpu|cuda|to_gpu|to_cuda|to_device)$`)
 
 // evaluates is whether a call is about what a model is evaluated with: by what it is assigned to, what it is given, and the
 // function in which it stands.

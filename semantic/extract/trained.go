@@ -17,7 +17,8 @@ type given struct {
 	models, datasets map[string]bool
 	makers           map[string]bool // functions that return a model
 	aliases          map[string][]alias
-	modules          []module // what is called a model without being made: model = GAT
+	modules          []module       // what is called a model without being made: model = GAT
+	trainers         map[string]int // classes that train models which they have, and how many
 }
 
 type module struct {
@@ -33,7 +34,7 @@ type alias struct {
 
 // used notes what training uses.
 func (x *extraction) used() {
-	u := given{map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string][]alias{}, nil}
+	u := given{map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string][]alias{}, nil, map[string]int{}}
 	for f := range x.sources {
 		p := &x.sources[f]
 		for i := range p.statements {
@@ -141,6 +142,9 @@ func (u *given) statement(s *python.Statement, file string) {
 		}
 		switch {
 		case optimizes && at > 0 && strings.Contains(name, "param"):
+			if s.Class != "" && strings.HasPrefix(callee, "self.") && strings.Count(callee, ".") == 2 {
+				u.trainers[s.Class]++
+			}
 			model(&python.Expr{Kind: python.Name, Text: callee[:at]})
 		case name == "create" && c.Get("apply_fn") != nil: // TrainState.create(apply_fn=model.apply)
 			model(c.Get("apply_fn"))
