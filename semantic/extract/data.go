@@ -277,7 +277,7 @@ func (x *extraction) datasetOf(c *call) *candidate {
 		return by(2, 0)
 	case x.knownDataset(name) == nil && x.fedBy(c) != nil:
 		return x.fedBy(c)
-	case strings.HasSuffix(x.classes[name], "Dataset") && x.knownDataset(name) == nil: // of one's own, made of a folder or a file
+	case x.knownDataset(name) == nil && (strings.HasSuffix(x.classes[name], "Dataset") || c.target != "" && x.given.datasets[variable(c.file, c.target)] && x.isPath(c)): // of one's own, made of a folder or a file
 		r := by(3, 0, "root", "path", "folder", "data_dir", "file")
 		if r != nil && (!x.isPath(c) || isGeneric(r.text)) {
 			return nil

@@ -69,6 +69,7 @@ type extraction struct {
 	data     map[string]*known // the same, of datasets
 	datasets map[string]bool   // options whose help says that they name a dataset
 	nets     map[string]bool   // options whose help says that they name a model
+	variants map[string]bool   // options that have choices of which none is a model that is known
 	lengths  map[string]string // options whose help says that they are a number of epochs or steps, and the unit
 	runs     map[string]bool   // options whose help says that they name a run, or where it is saved
 	options  map[string]option // that scripts declare, by every spelling without its hyphens

@@ -132,7 +132,7 @@ func (l *launch) score() int {
 	if len(l.args) > 0 && !isOption(l.args[0]) {
 		name += " " + strings.ToLower(l.args[0])
 	}
-	for _, w := range []string{"eval", "prepare", "preprocess", "download", "test", "sample", "infer", "generate", "export", "convert", "plot", "serve", "demo", "predict", "tokenize", "build_", "process", "validate", "analyze", "compute_", "make_", "average", "decode", "recogni"} {
+	for _, w := range []string{"eval", "prepare", "preprocess", "download", "test", "sample", "infer", "generate", "export", "convert", "plot", "serve", "demo", "predict", "tokenize", "build_", "process", "validate", "analyze", "compute_", "make_", "average", "decode", "recogni", "vocab"} {
 		if strings.Contains(name, w) && !strings.Contains(name, "train") {
 			return 1
 		}

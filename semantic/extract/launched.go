@@ -47,5 +47,5 @@ func inner(command string) string {
 }
 
 func newExtraction(t *tree) *extraction {
-	return &extraction{tree: t, byName: map[string][]*setting{}, lengths: map[string]string{}, nets: map[string]bool{}, words: map[string]mention{}, classes: map[string]string{}, models: map[string]*known{}, data: map[string]*known{}, parsed: map[string]bool{}, folders: map[string]bool{}, datasets: map[string]bool{}, runs: map[string]bool{}, options: map[string]option{}}
+	return &extraction{tree: t, byName: map[string][]*setting{}, lengths: map[string]string{}, nets: map[string]bool{}, variants: map[string]bool{}, words: map[string]mention{}, classes: map[string]string{}, models: map[string]*known{}, data: map[string]*known{}, parsed: map[string]bool{}, folders: map[string]bool{}, datasets: map[string]bool{}, runs: map[string]bool{}, options: map[string]option{}}
 }

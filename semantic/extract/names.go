@@ -266,6 +266,9 @@ func datasetName(text string) string {
 			if hub {
 				return text
 			}
+			if i > 0 && strings.HasPrefix(parts[i], parts[i-1]+".") { // a part of it: cora/cora.cites
+				return parts[i-1]
+			}
 			return inList(trimData(parts[i]), k)
 		}
 	}

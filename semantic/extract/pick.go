@@ -69,6 +69,9 @@ func (x *extraction) model() *candidate {
 		if saves.MatchString(c.via) || strings.HasPrefix(c.via, "group.") { // below
 			continue
 		}
+		if x.variants[c.key] && !strings.Contains(c.key, "model") { // of a model that code names, if it does
+			c.rank = min(c.rank, local)
+		}
 		c.text = modelName(c.text)
 		if find(facts().datasets, c.text) != nil && find(facts().models, c.text) == nil { // rather the name of a run
 			c.weight -= 15
@@ -278,6 +281,12 @@ func (x *extraction) modelOf(c *call) *candidate {
 	case strings.HasPrefix(name, "from_") && strings.Count(c.callee, ".") == 1 && x.knownModel(strings.TrimSuffix(c.callee, "."+name)) != nil && strings.HasPrefix(strings.ToLower(c.target), "model"): // GPT.from_size("350m"), of a class of one's own
 		from.text, from.weight = strings.TrimSuffix(c.callee, "."+name), 4
 		return from
+	case strings.HasSuffix(name, "AgentTrainer") && x.isAgent(strings.TrimSuffix(name, "AgentTrainer")): // MADDPGAgentTrainer
+		from.text, from.weight = strings.TrimSuffix(name, "AgentTrainer"), 4
+		return from
+	case name == "Agent" && x.isAgent(c.target): // dqn = Agent(), of a module of one's own
+		from.text, from.weight = c.target, 4
+		return from
 	case strings.HasSuffix(name, "Trainer") && x.words[strings.TrimSuffix(name, "Trainer")].at != "": // of a model's own: NetTrainer beside Net
 		from.text, from.rank, from.weight = strings.TrimSuffix(name, "Trainer"), min(from.rank, local), 0
 		return from
@@ -353,6 +362,12 @@ func (x *extraction) modelOf(c *call) *candidate {
 		from.text = of
 	}
 	return from
+}
+
+// isAgent is whether a name is that of a family of agents.
+func (x *extraction) isAgent(name string) bool {
+	f := x.knownModel(name)
+	return f != nil && f.task == "RL"
 }
 
 // makes is at the begin of the names of functions that return what the rest of the name says.

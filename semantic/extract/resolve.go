@@ -370,7 +370,7 @@ func (x *extraction) task(r *Result) {
 	}
 	if r.Model.Name != "" {
 		if f := find(facts().models, r.Model.Name); f != nil {
-			if d := find(facts().datasets, r.Dataset.Train); f.task == metadata.Graph && d != nil { // graphs of points, of atoms, of joints
+			if d := find(facts().datasets, r.Dataset.Train); d != nil && (f.task == metadata.Graph || f.task == metadata.Vision && d.task == metadata.Speech) { // graphs of points or of atoms, pictures of sound
 				set(d.task, r.Sources["train"])
 			}
 			set(f.task, r.Sources["model_name"])

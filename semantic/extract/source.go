@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/muster-sched/muster/semantic/python"
@@ -426,6 +427,9 @@ func (x *extraction) argument(c *python.Expr, file string, r rank, kind string, 
 		x.nets[normal(key)] = true
 	} else if h != nil && saysRun.MatchString(strings.ToLower(h.Text)) {
 		x.runs[normal(key)] = true
+	}
+	if among := c.Get("choices"); among != nil && among.Kind == python.List && len(among.Args) > 1 {
+		x.variants[normal(key)] = !slices.ContainsFunc(among.Args, func(e python.Expr) bool { return e.Kind != python.String || x.knownModel(e.Text) != nil })
 	}
 	if def != nil {
 		x.add(setting{key: key, expr: def, file: file, rank: r, at: where(file, c.Line)})
