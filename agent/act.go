@@ -85,8 +85,8 @@ func (a *Agent) act(ctx context.Context, r *agentpb.Record) error {
 	var pids, ours []int // ours: those that were not paused before
 	var gone []int
 	b, done := a.look(dir)
-	for _, pid := range o.Pids {
-		if _, err := b.Phase(int(pid)); errors.Is(err, gpu.ErrGone) || errors.Is(err, gpu.ErrNoPage) {
+	for i, pid := range o.Pids {
+		if _, err := b.Phase(int(pid)); errors.Is(err, gpu.ErrGone) || errors.Is(err, gpu.ErrNoPage) || isAnother(r, i) {
 			gone = append(gone, int(pid))
 			continue
 		}
@@ -128,6 +128,15 @@ func (a *Agent) act(ctx context.Context, r *agentpb.Record) error {
 		}
 	}
 	return a.takeBack(ctx, r, pids, ours, why)
+}
+
+// isAnother says whether the process of an operation has ended, and another one has its ID.
+func isAnother(r *agentpb.Record, i int) bool {
+	if i >= len(r.Started) {
+		return false
+	}
+	started, err := gpu.StartTime(int(r.Operation.Pids[i]))
+	return err != nil || started != r.Started[i]
 }
 
 // store stores the memory of paused processes, but of those whose own save outlives them: it is stored.

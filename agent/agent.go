@@ -331,6 +331,12 @@ func (a *Agent) begin(r *agentpb.RunRequest) (*operation, error) {
 		Id: r.Id, Action: r.Action, Pod: r.Pod, Pids: pids, Deadline: r.Deadline,
 		State: agentpb.State_STATE_ACTING, Began: timestamppb.New(now), Attempts: 1,
 	}}
+	if a.o.Backend == "driver" {
+		for _, pid := range pids {
+			started, _ := gpu.StartTime(int(pid)) // of one that has ended no process has 0
+			record.Started = append(record.Started, started)
+		}
+	}
 	if err := a.records.put(record); err != nil {
 		return nil, status.Errorf(codes.Internal, "the operation cannot be recorded, and was not begun: %v", err)
 	}

@@ -99,6 +99,36 @@ func (x *unaware) goOn() {
 	}
 }
 
+// The machine was restarted while an agent with the backend driver paused processes, and others have their IDs: they are left alone.
+func TestOtherProcessOfTheID(t *testing.T) {
+	x := newUnaware(t)
+	pause := request("p", actPause, x.pids()...)
+	f, err := openFiles(filepath.Join(x.dir, "state", "operations"), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.put(&agentpb.Record{Request: pause, Started: []uint64{1, 1}, Operation: &agentpb.Operation{
+		Id: "p", Action: actPause, Pids: x.pids(), Deadline: pause.Deadline, State: agentpb.State_STATE_ACTING, Attempts: 1,
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	f.close()
+	a := x.agent("driver")
+	defer a.Close()
+	if op, err := a.Run(t.Context(), pause); err != nil || op.State != agentpb.State_STATE_FAILED || !strings.Contains(op.Message, "have ended") {
+		t.Fatalf("%v, %v", op, err)
+	}
+	x.goOn()
+	if op, err := a.Run(t.Context(), request("q", actPause, x.pids()...)); err != nil || op.State != agentpb.State_STATE_SUCCEEDED {
+		t.Fatal(op, err)
+	}
+	x.are(a, checkpointed)
+	if op, err := a.Run(t.Context(), request("r", actResume, x.pids()...)); err != nil || op.State != agentpb.State_STATE_SUCCEEDED {
+		t.Fatal(op, err)
+	}
+	x.goOn()
+}
+
 // The driver has no lease. The agent has it: between two requests of the coordinator the processes stay locked, and they go on when the lease has ended
 // or the agent is killed. On the way of a resume that may still fail they stay as they are, whoever dies.
 func TestLeaseOfTheDriver(t *testing.T) {

@@ -422,6 +422,6 @@ func (c *Calls) Close() {
 
 // Alive says whether a process runs.
 func Alive(pid int) bool {
-	_, err := startTime(pid)
+	_, err := StartTime(pid)
 	return err == nil
 }

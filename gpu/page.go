@@ -134,7 +134,7 @@ func OpenPage(dir string, pid int) (*Page, error) {
 	path := filepath.Join(dir, strconv.Itoa(pid)+".page")
 	file, err := os.OpenFile(path, os.O_RDWR|noFollow, 0) // a link may lead to another user's page
 	if errors.Is(err, os.ErrNotExist) {
-		if _, err := startTime(pid); err != nil {
+		if _, err := StartTime(pid); err != nil {
 			removeFiles(dir, pid) // what is left of it beside the page
 			return nil, ErrGone
 		}
@@ -161,7 +161,7 @@ func OpenPage(dir string, pid int) (*Page, error) {
 		if p.Lock() == nil { // else it is a process that Revive brings back
 			removeFiles(dir, pid)
 		}
-		if _, other := startTime(pid); other == nil && p.load64(atNamespace) == namespaceOf("self") {
+		if _, other := StartTime(pid); other == nil && p.load64(atNamespace) == namespaceOf("self") {
 			err = ErrNoPage // its ID is another one's now
 		}
 	}
@@ -183,7 +183,7 @@ func (p *Page) Lock() error { return lockFile(p.file) }
 
 // Alive says whether the process still runs.
 func (p *Page) Alive() bool {
-	started, err := startTime(p.here)
+	started, err := StartTime(p.here)
 	return err == nil && started == p.load64(atStarted)
 }
 

@@ -17,7 +17,7 @@ const initialNamespace = 0xEFFFFFFC
 func findProcess(pid int, started, namespace uint64) (int, error) {
 	own := namespaceOf("self")
 	if namespace == 0 || own == 0 || namespace == own {
-		if t, err := startTime(pid); err == nil && t == started {
+		if t, err := StartTime(pid); err == nil && t == started {
 			return pid, nil
 		}
 		return 0, ErrGone
@@ -32,7 +32,7 @@ func findProcess(pid int, started, namespace uint64) (int, error) {
 		if err != nil || innermostID(here) != pid {
 			continue
 		}
-		if t, err := startTime(here); err != nil || t != started {
+		if t, err := StartTime(here); err != nil || t != started {
 			continue
 		}
 		switch namespaceOf(e.Name()) {
@@ -74,9 +74,9 @@ func innermostID(here int) int {
 	return id
 }
 
-// startTime is field 22 of /proc/PID/stat, in ticks since the machine's start:
+// StartTime is field 22 of /proc/PID/stat, in ticks since the machine's start:
 // with its ID it names a process for good. A process that has ended and waits for its parent is gone.
-func startTime(pid int) (uint64, error) {
+func StartTime(pid int) (uint64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, ErrGone

@@ -109,7 +109,7 @@ func Revive(dir string, pid int, content []byte) (*Page, error) {
 
 // Adopt makes the page that of the process that has its ID now, and its files those of the process's user.
 func (p *Page) Adopt() error {
-	started, err := startTime(p.PID)
+	started, err := StartTime(p.PID)
 	if err != nil {
 		return err
 	}

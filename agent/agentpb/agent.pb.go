@@ -1703,7 +1703,10 @@ type Record struct {
 	Request   *RunRequest            `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
 	Operation *Operation             `protobuf:"bytes,2,opt,name=operation,proto3" json:"operation,omitempty"`
 	// The processes that were paused before the operation began; of a restore of an image, those that are back.
-	Paused        []int32 `protobuf:"varint,3,rep,packed,name=paused,proto3" json:"paused,omitempty"`
+	Paused []int32 `protobuf:"varint,3,rep,packed,name=paused,proto3" json:"paused,omitempty"`
+	// Of the backend driver, which finds any process by its ID: when those of operation.pids began, in ticks since the machine's start. Another one
+	// may have the ID of one that ended, as after a restart of the machine. Empty for the others, which find a process by its page or file.
+	Started       []uint64 `protobuf:"varint,4,rep,packed,name=started,proto3" json:"started,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1755,6 +1758,13 @@ func (x *Record) GetOperation() *Operation {
 func (x *Record) GetPaused() []int32 {
 	if x != nil {
 		return x.Paused
+	}
+	return nil
+}
+
+func (x *Record) GetStarted() []uint64 {
+	if x != nil {
+		return x.Started
 	}
 	return nil
 }
@@ -1917,11 +1927,12 @@ const file_agent_proto_rawDesc = "" +
 	"\fAdvanceReply\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\aoutcome\x18\x02 \x01(\tR\aoutcome\x12\x16\n" +
-	"\x06detail\x18\x03 \x01(\tR\x06detail\"\x91\x01\n" +
+	"\x06detail\x18\x03 \x01(\tR\x06detail\"\xab\x01\n" +
 	"\x06Record\x125\n" +
 	"\arequest\x18\x01 \x01(\v2\x1b.muster.agent.v1.RunRequestR\arequest\x128\n" +
 	"\toperation\x18\x02 \x01(\v2\x1a.muster.agent.v1.OperationR\toperation\x12\x16\n" +
-	"\x06paused\x18\x03 \x03(\x05R\x06paused*p\n" +
+	"\x06paused\x18\x03 \x03(\x05R\x06paused\x12\x18\n" +
+	"\astarted\x18\x04 \x03(\x04R\astarted*p\n" +
 	"\x06Action\x12\x16\n" +
 	"\x12ACTION_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fACTION_PAUSE\x10\x01\x12\x11\n" +
