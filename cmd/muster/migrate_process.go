@@ -235,16 +235,19 @@ func (m *migrateProcess) run(c *cobra.Command) error {
 
 // checkGPUs refuses what names no GPUs.
 func (m *migrateProcess) checkGPUs(c *cobra.Command) error {
-	taken := map[string]bool{}
+	named, taken := map[string]bool{}, map[string]bool{} // by IDs: a UUID may be written in two ways
 	for _, from := range slices.Sorted(maps.Keys(m.gpus)) {
-		to := gpu.ID(m.gpus[from])
-		if gpu.ID(from) == "" || to == "" {
+		id, to := gpu.ID(from), gpu.ID(m.gpus[from])
+		if id == "" || to == "" {
 			return badUsage(c, "--gpus: expected UUIDs of GPUs, GPU-…=GPU-…; found %s=%s", from, m.gpus[from])
+		}
+		if named[id] {
+			return badUsage(c, "--gpus: expected each GPU here once; found %s twice", from)
 		}
 		if taken[to] {
 			return badUsage(c, "--gpus: expected each GPU there once; found %s twice", m.gpus[from])
 		}
-		taken[to] = true
+		named[id], taken[to] = true, true
 	}
 	return nil
 }

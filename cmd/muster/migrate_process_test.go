@@ -329,7 +329,8 @@ func TestMigrateProcessToGPU(t *testing.T) {
 	a := x.node("n1", " --image-store "+x.store+" --gpu-dir "+x.n.Dir)
 	for gpus, want := range map[string]string{
 		"0=1": "--gpus: expected UUIDs of GPUs, GPU-…=GPU-…; found 0=1",
-		first + "=" + none + "," + second + "=" + none: "--gpus: expected each GPU there once; found " + none + " twice",
+		first + "=" + none + "," + second + "=" + none:                  "--gpus: expected each GPU there once; found " + none + " twice",
+		none + "=" + first + ",GPU-5D1F0C4E" + none[12:] + "=" + second: "--gpus: expected each GPU here once; found " + none + " twice",
 	} {
 		x.says(x.migrateTo(p, a.address+" --gpus "+gpus), 2, want)
 	}
