@@ -11,9 +11,6 @@ import (
 // On a minute of bursts the monitor is better than each fixed policy, and than without hysteresis and without requests apart by a
 // fifth at least; the same arrivals come again.
 func TestTesseraMonitor(t *testing.T) {
-	if testing.Short() {
-		t.Skip("plans and simulates some ten thousand iterations")
-	}
 	w := online{"bursts", burstArrivals(60*pipeline.Second, 1)}
 	if again := burstArrivals(60*pipeline.Second, 1); len(again) != len(w.arrivals) || again[len(again)-1] != w.arrivals[len(w.arrivals)-1] {
 		t.Fatal("the same seed gives other arrivals")
