@@ -345,10 +345,10 @@ func TestGhostKills(t *testing.T) {
 		}
 		h.b.Close()
 		h.calls.Close()
-		ghost, keeper := h.programs(t)
-		if ghost+keeper != 0 {
-			t.Error("the ghost waits for something")
-		}
+		wait(t, func() bool { // they end by themselves
+			ghost, keeper := h.programs(t)
+			return ghost+keeper == 0
+		})
 		h.open(t)
 		phaseIs(t, h.b, checkpoint.Running, h.PID)
 		h.goesOn(t, "by itself")
