@@ -16,14 +16,14 @@ class Agent:
     def __init__(self, tell, flush):
         self.tell, self.flush = tell, flush
         self.tasks = {}  # (step, rank) -> process
-        self.early = {}  # (step, rank) -> input of tasks that are not running yet
+        self.early = {}  # (step, rank) -> input and signals of tasks that are not running yet
         self.ending = False
 
     def handle(self, message):
         do = message["do"]
         if do == "run":
             for task in message["tasks"]:
-                self.early[message["step"], task["rank"]] = []
+                self.early[message["step"], task["rank"]] = [signal.SIGTERM] if self.ending else []
                 asyncio.ensure_future(self.run(message, task))
         elif do == "signal":
             self.signal(message["signal"], message["step"])
@@ -43,12 +43,19 @@ class Agent:
             process.stdin.close()
 
     def signal(self, number, step=None):
+        for (of, _), kept in self.early.items():
+            if step in (None, of):
+                kept.append(number)
         for (of, _), process in list(self.tasks.items()):
             if step in (None, of):
-                try:
-                    os.killpg(process.pid, number)
-                except OSError:
-                    pass
+                self.kill(process, number)
+
+    @staticmethod
+    def kill(process, number):
+        try:
+            os.killpg(process.pid, number)
+        except OSError:
+            pass
 
     async def run(self, step, task):
         rank, env, files = task["rank"], dict(os.environ), []
@@ -79,10 +86,12 @@ class Agent:
             self.early.pop((step["step"], rank), None)
         else:
             self.tasks[step["step"], rank] = process
-            for data in self.early.pop((step["step"], rank)):
-                self.feed(process, data)
-            if self.ending:
-                self.signal(signal.SIGKILL)
+            # It may have begun some time ago, and has what came since.
+            for kept in self.early.pop((step["step"], rank)):
+                if isinstance(kept, int):
+                    self.kill(process, kept)
+                else:
+                    self.feed(process, kept)
             await asyncio.gather(self.pump(process.stdout, 1, say), self.pump(process.stderr, 2, say))
             code = await process.wait()
             del self.tasks[step["step"], rank]
@@ -110,7 +119,7 @@ class Agent:
         for number, wait in ((signal.SIGTERM, 50), (signal.SIGKILL, 20)):
             self.signal(number)
             for _ in range(wait):
-                if not self.tasks:
+                if not self.tasks and not self.early:
                     return
                 await asyncio.sleep(0.1)
 
