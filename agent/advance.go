@@ -64,7 +64,7 @@ func (a *Agent) Advance(ctx context.Context, r *agentpb.AdvanceRequest) (*agentp
 	if err := a.of(r.Pod, r.Pids); err != nil {
 		return nil, err
 	}
-	p, err := a.enter(r)
+	p, err := a.enter(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -105,15 +105,21 @@ func (p *part) key() string { return p.job + "@" + p.pod }
 
 // enter gives the part of a job that a request is for. A newer request ends the steps of
 // an older one, so both use the same part.
-func (a *Agent) enter(r *agentpb.AdvanceRequest) (*part, error) {
+func (a *Agent) enter(ctx context.Context, r *agentpb.AdvanceRequest) (*part, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p := &part{job: r.Job, pod: r.Pod, pids: r.Pids}
 	for {
-		if err := a.atWork(r.Pod, r.Pids); err != nil {
-			return nil, err
+		if a.ctx.Err() != nil {
+			return nil, errStopping
 		}
-		if err := a.atParts(r.Job, r.Pod, r.Pids); err != nil {
+		if c := a.claimed(&claim{pod: r.Pod, pids: r.Pids}); c != nil {
+			if err := a.await(ctx, c); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if err := a.free(r.Job, r.Pod, r.Pids); err != nil {
 			return nil, err
 		}
 		old := a.parts[p.key()]
@@ -122,9 +128,7 @@ func (a *Agent) enter(r *agentpb.AdvanceRequest) (*part, error) {
 			a.openPart(p)
 			return p, nil
 		case old.closing != nil:
-			a.mu.Unlock()
-			<-old.closing
-			a.mu.Lock()
+			a.unlocked(func() { <-old.closing })
 		case slices.Equal(old.pids, r.Pids):
 			if old.expires != nil {
 				old.expires.Stop()
@@ -183,9 +187,7 @@ func (a *Agent) leave(p *part, running bool) {
 // closePart closes a part that has no caller, and gives the lock, which the caller has, away meanwhile.
 func (a *Agent) closePart(p *part) {
 	p.closing = make(chan struct{})
-	a.mu.Unlock()
-	p.close()
-	a.mu.Lock()
+	a.unlocked(p.close)
 	delete(a.parts, p.key())
 	close(p.closing)
 }
@@ -196,9 +198,7 @@ func (a *Agent) closeParts() {
 	defer a.mu.Unlock()
 	for _, p := range slices.Collect(maps.Values(a.parts)) {
 		if p.closing != nil {
-			a.mu.Unlock()
-			<-p.closing
-			a.mu.Lock()
+			a.unlocked(func() { <-p.closing })
 		} else if p.callers == 0 {
 			if p.expires != nil {
 				p.expires.Stop()

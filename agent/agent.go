@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -20,7 +19,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/muster-sched/muster/agent/agentpb"
 	"github.com/muster-sched/muster/agent/hardware"
@@ -77,6 +75,7 @@ type Agent struct {
 
 	mu         sync.Mutex
 	operations map[string]*operation
+	claims     []*claim         // of requests whose operation may begin
 	parts      map[string]*part // of jobs that are paused over several nodes, while a request is obeyed
 }
 
@@ -172,7 +171,9 @@ func (a *Agent) open() {
 
 // Close gives up what is at work, which the next agent of the folder begins again.
 func (a *Agent) Close() error {
+	a.mu.Lock() // nothing is about to begin
 	a.stop(errStopped)
+	a.mu.Unlock()
 	a.acting.Wait()
 	a.closeParts()
 	if a.seen != nil {
@@ -183,7 +184,7 @@ func (a *Agent) Close() error {
 
 // Run is that of the interface in agentpb.
 func (a *Agent) Run(ctx context.Context, r *agentpb.RunRequest) (*agentpb.Operation, error) {
-	op, err := a.begin(r)
+	op, err := a.begin(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -293,141 +294,6 @@ func (a *Agent) meant(node string) error {
 	return nil
 }
 
-// begin finds the operation, or begins it: it is on disk before anything is done.
-func (a *Agent) begin(r *agentpb.RunRequest) (*operation, error) {
-	if err := valid(r); err != nil {
-		return nil, err
-	}
-	if err := a.meant(r.Node); err != nil {
-		return nil, err
-	}
-	if a.o.Images == nil && (r.Action == agentpb.Action_ACTION_CHECKPOINT || r.Action == agentpb.Action_ACTION_RESTORE) {
-		return nil, status.Errorf(codes.FailedPrecondition, "the agent of node %q has no store of images: muster agent --image-store gives it one", a.o.Node)
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if op := a.operations[r.Id]; op != nil {
-		if !proto.Equal(op.record.Request, r) {
-			return nil, status.Errorf(codes.AlreadyExists, "id: %q is that of another operation: %s of pod %q", r.Id, name(op.record.Operation.Action), op.record.Operation.Pod)
-		}
-		return op, nil
-	}
-	if a.ctx.Err() != nil {
-		return nil, status.Error(codes.Unavailable, "the agent stops")
-	}
-	now, deadline := time.Now(), r.Deadline.AsTime()
-	if !now.Before(deadline) {
-		return nil, status.Errorf(codes.DeadlineExceeded, "deadline: %v has passed", deadline.Format(time.RFC3339))
-	}
-	if deadline.Sub(now) > MaxDeadline {
-		return nil, status.Errorf(codes.InvalidArgument, "deadline: expected at most %v from now; found %v", MaxDeadline, deadline.Format(time.RFC3339))
-	}
-	pids, paused, err := a.resolve(r)
-	if err != nil {
-		return nil, err
-	}
-	a.forget(now)
-	record := &agentpb.Record{Request: proto.CloneOf(r), Paused: paused, Operation: &agentpb.Operation{
-		Id: r.Id, Action: r.Action, Pod: r.Pod, Pids: pids, Deadline: r.Deadline,
-		State: agentpb.State_STATE_ACTING, Began: timestamppb.New(now), Attempts: 1,
-	}}
-	if a.o.Backend == "driver" {
-		for _, pid := range pids {
-			started, _ := gpu.StartTime(int(pid)) // of one that has ended no process has 0
-			record.Started = append(record.Started, started)
-		}
-	}
-	if err := a.records.put(record); err != nil {
-		return nil, status.Errorf(codes.Internal, "the operation cannot be recorded, and was not begun: %v", err)
-	}
-	op := &operation{record: record, done: make(chan struct{})}
-	a.operations[r.Id] = op
-	a.start(op)
-	return op, nil
-}
-
-// resolve gives the processes of a request, and those of them that are paused. No
-// other operation is at work on them.
-func (a *Agent) resolve(r *agentpb.RunRequest) (pids, paused []int32, err error) {
-	if r.Image != "" {
-		return nil, nil, a.atImage(r.Image)
-	}
-	processes, done := a.look(a.dir(r.Pod))
-	defer done()
-	if r.Action > agentpb.Action_ACTION_RESUME && !slices.Contains(processes.Path(), checkpoint.Saved) {
-		return nil, nil, status.Errorf(codes.FailedPrecondition, "with --backend %s the agent of node %q leaves the memory in the processes: it makes no images of it", a.o.Backend, a.o.Node)
-	}
-	pids = slices.Clone(r.Pids)
-	if len(pids) == 0 {
-		found, err := processes.List()
-		if err != nil {
-			return nil, nil, status.Errorf(codes.Internal, "%v", err)
-		}
-		for _, pid := range found {
-			if _, err := processes.Phase(pid); err == nil { // the pages of those that ended are removed
-				pids = append(pids, int32(pid))
-			}
-		}
-	}
-	if len(pids) == 0 {
-		return nil, nil, status.Errorf(codes.NotFound, "pod %q has no process with a GPU that can be paused (--backend %s)", r.Pod, a.o.Backend)
-	}
-	for _, pid := range pids {
-		phase, err := processes.Phase(int(pid))
-		if err != nil {
-			return nil, nil, status.Errorf(codes.NotFound, "process %d of pod %q: %v", pid, r.Pod, err)
-		}
-		if phase == checkpoint.End(processes) {
-			paused = append(paused, pid)
-		}
-	}
-	if err := a.of(r.Pod, pids); err != nil {
-		return nil, nil, err
-	}
-	if err := a.atWork(r.Pod, pids); err != nil {
-		return nil, nil, err
-	}
-	if err := a.atParts("", r.Pod, pids); err != nil {
-		return nil, nil, err
-	}
-	return pids, paused, nil
-}
-
-// atImage says which operation is at work on an image.
-func (a *Agent) atImage(image string) error {
-	for _, id := range a.ids() {
-		if r := a.operations[id].record; r.Operation.State == agentpb.State_STATE_ACTING && r.Request.Image == image {
-			return status.Errorf(codes.Aborted, "operation %q brings the processes of image %s back: wait for it", id, image)
-		}
-	}
-	return nil
-}
-
-// atWork says which operation is at work on processes of a pod.
-func (a *Agent) atWork(pod string, pids []int32) error {
-	for _, id := range a.ids() {
-		other := a.operations[id].record.Operation
-		if other.State == agentpb.State_STATE_ACTING && other.Pod == pod && overlap(other.Pids, pids) {
-			return status.Errorf(codes.FailedPrecondition, "operation %q (%s) is at work on these processes: wait for it, or cancel it", id, name(other.Action))
-		}
-	}
-	return nil
-}
-
-// atParts says which job other than one is pausing or resuming processes of a pod over several nodes.
-func (a *Agent) atParts(job, pod string, pids []int32) error {
-	for _, key := range slices.Sorted(maps.Keys(a.parts)) {
-		if p := a.parts[key]; p.job != job && p.pod == pod && overlap(p.pids, pids) {
-			return status.Errorf(codes.FailedPrecondition, "job %q is pausing or resuming these processes with those of other nodes: wait for it", p.job)
-		}
-	}
-	return nil
-}
-
-func overlap(a, b []int32) bool {
-	return slices.ContainsFunc(a, func(pid int32) bool { return slices.Contains(b, pid) })
-}
-
 // ids are those of all operations, in the order of their beginning.
 func (a *Agent) ids() []string {
 	var ids []string
@@ -476,54 +342,6 @@ func (a *Agent) pods() ([]string, error) {
 	return pods, nil
 }
 
-// of says which of the processes are not the pod's. With the backend driver any process of the node could be named: those without a control page are of no
-// pod. The others need theirs to be found at all.
-func (a *Agent) of(pod string, pids []int32) error {
-	if a.o.Backend != "driver" {
-		return nil
-	}
-	listed := func(pod string) ([]int, error) {
-		b, done := a.look(a.dir(pod))
-		defer done()
-		found, err := b.List()
-		if err != nil {
-			return nil, status.Errorf(codes.Internal, "%v", err)
-		}
-		return found, nil
-	}
-	pods, err := a.pods()
-	if err != nil {
-		return err
-	}
-	for _, other := range pods {
-		if other == "" || other == pod {
-			continue
-		}
-		found, err := listed(other)
-		if err != nil {
-			return err
-		}
-		for _, pid := range pids {
-			if slices.Contains(found, int(pid)) {
-				return status.Errorf(codes.NotFound, "process %d is of pod %q; the request is for pod %q", pid, other, pod)
-			}
-		}
-	}
-	if pod == "" {
-		return nil
-	}
-	found, err := listed(pod)
-	if err != nil {
-		return err
-	}
-	for _, pid := range pids {
-		if !slices.Contains(found, int(pid)) {
-			return status.Errorf(codes.NotFound, "process %d of pod %q: %v", pid, pod, gpu.ErrNoPage)
-		}
-	}
-	return nil
-}
-
 // Status is that of the interface in agentpb.
 func (a *Agent) Status(_ context.Context, r *agentpb.StatusRequest) (*agentpb.NodeStatus, error) {
 	if err := a.meant(r.GetNode()); err != nil {
@@ -534,9 +352,7 @@ func (a *Agent) Status(_ context.Context, r *agentpb.StatusRequest) (*agentpb.No
 	if err != nil {
 		return nil, err
 	}
-	for _, pod := range pods {
-		s.Processes = append(s.Processes, a.processes(pod)...)
-	}
+	s.Processes = slices.Concat(each(pods, a.processes)...)
 	if a.o.Hardware != nil {
 		s.Hardware = a.o.Hardware.Last()
 	}
@@ -576,18 +392,28 @@ func (a *Agent) processes(pod string) []*agentpb.Process {
 	if err != nil {
 		a.o.Log.Error("a folder of control pages cannot be read", "pod", pod, "error", err)
 	}
-	var processes []*agentpb.Process
-	for _, pid := range found {
+	processes := each(found, func(pid int) *agentpb.Process {
 		st, err := b.Status(pid)
 		if err != nil {
-			continue // it ended, or is another backend's
+			return nil // it ended, or is another backend's
 		}
-		processes = append(processes, &agentpb.Process{
+		return &agentpb.Process{
 			Pod: pod, Pid: int32(pid), Phase: phases[st.Phase],
 			ReservedBytes: st.Reserved, ActiveBytes: st.Active, Untracked: int32(st.Untracked), Durable: st.Durable,
-		})
+		}
+	})
+	return slices.DeleteFunc(processes, func(p *agentpb.Process) bool { return p == nil })
+}
+
+// each calls f for all at the same time, as what it asks may take long, and returns what it returned in their order.
+func each[T, R any](all []T, f func(T) R) []R {
+	results := make([]R, len(all))
+	var wait sync.WaitGroup
+	for i, x := range all {
+		wait.Go(func() { results[i] = f(x) })
 	}
-	return processes
+	wait.Wait()
+	return results
 }
 
 var phases = map[checkpoint.Phase]agentpb.Phase{
