@@ -701,6 +701,18 @@ static uint64_t start_time(void) {
 	return at ? strtoull(at + 1, NULL, 10) : 0;
 }
 
+// pid_namespace is the number in the text of /proc/self/ns/pid, pid:[4026531836]: in gVisor the file that the link leads to has another
+// inode. It is 0 if it is not known.
+static uint64_t pid_namespace(void) {
+	char text[64];
+	ssize_t n = readlink("/proc/self/ns/pid", text, sizeof text - 1);
+	if (n <= 0)
+		return 0;
+	text[n] = 0;
+	char *at = strchr(text, '[');
+	return at ? strtoull(at + 1, NULL, 10) : 0;
+}
+
 static pthread_once_t shared_once = PTHREAD_ONCE_INIT;
 
 // share makes the control page and starts the control thread. Without them the
@@ -729,8 +741,7 @@ static void share(void) {
 		return;
 	p->magic = PAGE_MAGIC, p->version = PAGE_VERSION, p->pid = (uint32_t)pid;
 	atomic_store(&p->started, start_time());
-	struct stat namespace;
-	p->pidns = stat("/proc/self/ns/pid", &namespace) ? 0 : (uint64_t)namespace.st_ino;
+	p->pidns = pid_namespace();
 	// The thread takes no signal of the program's.
 	sigset_t all, before;
 	sigfillset(&all);
