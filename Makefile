@@ -8,7 +8,7 @@ DEMO     ?= out/demo
 OUT      ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help build gpu gpu-fake gpu-check devcluster kubectl up demo test test-devcluster test-full lint fmt generate sbom web bench fuzz check clean
+.PHONY: help build gpu gpu-fake gpu-check gpu-check-build devcluster kubectl up demo test test-devcluster test-full lint fmt generate sbom web bench fuzz check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -35,8 +35,13 @@ gpu-fake: ## build bin/gpu-fake/, a driver whose GPU is the CPU, to try muster p
 	$(CC) -std=gnu11 -O2 -Wall -Wextra -o bin/gpu-fake/trainer gpu/fake/trainer.c -ldl -lpthread
 	go build -o bin/gpu-fake/interpreter ./gpu/fake/interpreter
 
+# Where there is no Go, bin/gpu-check is what was built elsewhere.
 gpu-check: ## on a machine with a GPU, measure what pausing costs and how kernels run by a plan, and write docs/gpu-results/
-	MUSTER_GPU_CHECK=$(CURDIR)/docs/gpu-results go test -count=1 -timeout 30m -v -run '^TestCheck' ./gpu/check
+	if command -v go >/dev/null; then go test -c -o bin/gpu-check ./gpu/check; fi
+	cd gpu/check && MUSTER_GPU_CHECK=$(CURDIR)/docs/gpu-results ../../bin/gpu-check -test.timeout 30m -test.v -test.run '^TestCheck'
+
+gpu-check-build: ## build bin/gpu-check, with which a copy of this folder on a machine without Go runs make gpu-check (it needs a C compiler)
+	CGO_ENABLED=0 go test -c -o bin/gpu-check ./gpu/check
 
 # What Kubernetes says its version is: that of devcluster/go.mod.
 KUBERNETES = $(shell sed -nE 's/^\tk8s.io\/kubernetes (v[0-9.]+).*/\1/p' devcluster/go.mod)

@@ -35,6 +35,7 @@ type row struct {
 
 type report struct {
 	t    *testing.T
+	dir  string // of results; "" for none
 	Date string `json:"date"`
 	GPU  string `json:"driver,omitempty"`
 	// Device is the GPU's name, of the experiments with kernels.
@@ -42,8 +43,30 @@ type report struct {
 	Rows   []row  `json:"rows"`
 }
 
+func newReport(t *testing.T, dir string) *report {
+	return &report{t: t, dir: dir, Date: time.Now().UTC().Format(time.DateOnly)}
+}
+
+// run does experiments as a subtest: what fails ends no others, and what was measured is written before the next ones begin, as a
+// driver that hangs may be all that comes of them.
+func (r *report) run(names string, do func(r *report)) {
+	r.t.Run(names, func(t *testing.T) {
+		part := &report{t: t, Device: r.Device}
+		defer func() {
+			r.Rows = append(r.Rows, part.Rows...)
+			r.write()
+		}()
+		do(part)
+	})
+}
+
+func (r *report) add(w row) {
+	r.t.Logf("%-3s %-52s %12.3f %-8s %-42s %s", w.Name, w.What, w.Value, w.Unit, w.Criterion, w.Verdict)
+	r.Rows = append(r.Rows, w)
+}
+
 func (r *report) record(name, what string, value float64, unit string) {
-	r.Rows = append(r.Rows, row{name, what, value, unit, "", "recorded"})
+	r.add(row{name, what, value, unit, "", "recorded"})
 }
 
 func (r *report) judge(name, what string, value float64, unit, criterion string, met bool) {
@@ -51,7 +74,7 @@ func (r *report) judge(name, what string, value float64, unit, criterion string,
 	if met {
 		verdict = "met"
 	}
-	r.Rows = append(r.Rows, row{name, what, value, unit, criterion, verdict})
+	r.add(row{name, what, value, unit, criterion, verdict})
 }
 
 func (r *report) value(name, what string) float64 {
@@ -63,30 +86,38 @@ func (r *report) value(name, what string) float64 {
 	return math.NaN()
 }
 
-// write prints the table, and writes the report to a folder, if one is given.
-func (r *report) write(dir string) {
-	for _, w := range r.Rows {
-		r.t.Logf("%-3s %-52s %12.3f %-8s %-42s %s", w.Name, w.What, w.Value, w.Unit, w.Criterion, w.Verdict)
-	}
-	if dir == "" {
+// write writes the report. Of an earlier run on that day with this driver or GPU, what was not measured again stays.
+func (r *report) write() {
+	if r.dir == "" {
 		return
-	}
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err == nil {
-		err = os.MkdirAll(dir, 0o755)
 	}
 	name := "driver-" + r.GPU
 	if r.Device != "" {
 		name = "kernels-" + strings.ReplaceAll(r.Device, " ", "-")
 	}
-	path := filepath.Join(dir, r.Date+"-"+name+".json")
+	path := filepath.Join(r.dir, r.Date+"-"+name+".json")
+	all := *r
+	if text, err := os.ReadFile(path); err == nil {
+		var before report
+		if err := json.Unmarshal(text, &before); err != nil {
+			r.t.Fatalf("%s: %v", path, err)
+		}
+		for i := range before.Rows {
+			if w := &before.Rows[i]; math.IsNaN(r.value(w.Name, w.What)) {
+				all.Rows = append(slices.Clip(all.Rows), *w)
+			}
+		}
+	}
+	text, err := json.MarshalIndent(&all, "", "  ")
+	if err == nil {
+		err = os.MkdirAll(r.dir, 0o755)
+	}
 	if err == nil {
 		err = os.WriteFile(path, append(text, '\n'), 0o644)
 	}
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.t.Logf("written to %s", path)
 }
 
 // TestCheck runs the experiments. Their names are those of the study on which docs/adr/0022 rests.
@@ -100,25 +131,27 @@ func TestCheck(t *testing.T) {
 	} else {
 		n = gputest.NewNode(t, 256)
 	}
-	r := &report{t: t, Date: time.Now().UTC().Format(time.DateOnly)}
-	defer func() { r.write(dir) }() // also what was measured before something failed
+	r := newReport(t, dir)
 	ofDriver(r, n)
-	samePrograms(r, n, steps)
-	pauses(r, n, share)
-	overhead(r, n, launches)
+	r.write()
+	r.run("A3", func(r *report) { samePrograms(r, n, steps) })
+	r.run("A2", func(r *report) { pauses(r, n, share) })
+	r.run("A9", func(r *report) { overhead(r, n, launches) })
 	old := n
 	if dir == "" {
 		old = gputest.NewNode(t, 256)
 		old.Set("MUSTER_FAKE_GPU_DRIVER", "550") // without checkpoints
 		old.Set("MUSTER_FAKE_GPU_CONTEXT_MIB", "16")
 	}
-	replays(r, old, steps)
+	r.run("A6", func(r *report) { replays(r, old, steps) })
 	if has := r.value("A0", "its functions for checkpoints, of 6"); has == 6 {
-		of, none := driverPauses(r, n, share)
-		hybridPauses(r, n, share, of, none)
-		handOver(r, n, share)
-		waitingKernel(r, n, limit)
-		movedProgram(r, n, steps, share)
+		r.run("A1", func(r *report) {
+			of, none := driverPauses(r, n, share)
+			hybridPauses(r, n, share, of, none)
+		})
+		r.run("A4", func(r *report) { handOver(r, n, share) })
+		r.run("A7", func(r *report) { waitingKernel(r, n, limit) })
+		r.run("A5", func(r *report) { movedProgram(r, n, steps, share) })
 	} else {
 		t.Logf("A1, A3 by both, A4, A5 and A7 are not run: the driver has %.0f of its 6 functions for checkpoints", has)
 	}
@@ -178,7 +211,7 @@ func samePrograms(r *report, n *gputest.Node, steps int) {
 func pauses(r *report, n *gputest.Node, share float64) {
 	p := n.Start(r.t)
 	defer p.Kill()
-	bytes := int(number(r.t, p.Do("left"), 1)*share) / (64 * mib) * (64 * mib)
+	bytes := portion(r, n, p, share)
 	if line := p.Do("alloc %d", bytes); !strings.HasPrefix(line, "alloc") {
 		r.t.Fatal(line)
 	}
@@ -201,6 +234,12 @@ func pauses(r *report, n *gputest.Node, share float64) {
 	r.record("A2", "pause, of which not by bytes", intercept*1e3, "ms")
 	r.judge("A2", "linear in active bytes", fit, "R²", "> 0.98", fit > 0.98)
 	r.judge("A2", "time a byte, to that of the copy", slope*copied, "", "at most 1.15", slope*copied <= 1.15)
+}
+
+// portion is a share of what is left of the GPU, or of the room for what is saved of it; bytes.
+func portion(r *report, n *gputest.Node, p *gputest.Program, share float64) int {
+	left := number(r.t, p.Do("left"), 1)
+	return int(min(left*share, 0.9*float64(n.Room()))) / (64 * mib) * (64 * mib)
 }
 
 // line fits y = a + b*x, and says how well.

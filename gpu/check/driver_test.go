@@ -99,7 +99,7 @@ func driverPauses(r *report, n *gputest.Node, share float64) (of func(bytes floa
 func hybridPauses(r *report, n *gputest.Node, share float64, driver func(bytes float64) float64, none float64) {
 	p := n.Start(r.t)
 	defer p.Kill()
-	bytes := int(number(r.t, p.Do("left"), 1)*share) / (64 * mib) * (64 * mib)
+	bytes := portion(r, n, p, share)
 	p.Do("alloc %d", bytes)
 	p.Do("use 0 0 %d", bytes/4)
 	want := p.Do("sum 0 %d", min(bytes/4, 64*mib))

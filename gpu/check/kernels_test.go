@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/muster-sched/muster/disagg/instrument"
 	"github.com/muster-sched/muster/disagg/ptx"
@@ -37,24 +36,34 @@ func TestCheckKernels(t *testing.T) {
 	} else {
 		n = gputest.NewNode(t, 512)
 	}
-	r := &report{t: t, Date: time.Now().UTC().Format(time.DateOnly)}
+	r := newReport(t, dir)
 	o := options(t, n)
+	// Each has a process of its own with the driver: a kernel that fails ends the process.
+	in := func(names string, do func(r *report, l *lab)) {
+		r.run(names, func(r *report) {
+			l, err := newLab(r.t, o, 0)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			defer l.p.Close()
+			do(r, l)
+		})
+	}
 	l, err := newLab(t, o, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Device = l.gpus[0].Name
-	hashes(r, l, s, dir != "")
-	footprints(r, l)
-	recordings(r, l)
-	slowdown(r, l, s)
-	calibration(r, l, s)
-	partition(r, l, o, s)
 	l.p.Close()
+	in("A8", func(r *report, l *lab) { hashes(r, l, s, dir != "") })
+	in("B1", footprints)
+	in("B2", recordings)
+	in("B3", func(r *report, l *lab) { slowdown(r, l, s) })
+	in("B7", func(r *report, l *lab) { calibration(r, l, s) })
+	in("B6", func(r *report, l *lab) { partition(r, l, o, s) })
 	if dir != "" || !testing.Short() { // it takes a driver's start for each run
-		pipelines(r, o, s)
+		r.run("B4", func(r *report) { pipelines(r, o, s) })
 	}
-	r.write(dir)
 	for _, w := range r.Rows {
 		if w.Name == "B1" && w.Verdict != "met" {
 			t.Error("kernels that record what they access record something else, or compute something else")

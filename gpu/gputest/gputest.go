@@ -5,6 +5,7 @@ package gputest
 import (
 	"bufio"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -25,11 +26,32 @@ func (b built) trainer() string { return filepath.Join(b.dir, "trainer") }
 func (b built) call() string    { return filepath.Join(b.dir, "muster-gpu-call") }
 func (b built) worker() string  { return filepath.Join(b.dir, "muster-gpu-worker") }
 
+// source is the folder gpu of the checkout in which a test runs: not of that in which it was compiled, which is elsewhere if a
+// machine without Go runs it.
+func source() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		gpu := filepath.Join(dir, "gpu")
+		if _, err := os.Stat(filepath.Join(gpu, "shim")); err == nil {
+			return gpu, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("gpu/shim: expected in a folder above that in which the test runs; found none")
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
 // build builds in a folder.
 func build(dir string) (built, error) {
-	_, this, _, _ := runtime.Caller(0)
-	source := filepath.Dir(filepath.Dir(this))
 	b := built{dir}
+	source, err := source()
+	if err != nil {
+		return b, err
+	}
 	library := func(dir, name string, sources ...string) []string {
 		flags := []string{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden",
 			"-Wl,-soname," + name, "-Wl,-Bsymbolic", "-Wl,-z,defs", "-o", filepath.Join(dir, name)}
@@ -94,20 +116,6 @@ func NewNode(tb testing.TB, mib int) *Node {
 	return n
 }
 
-// NewGPU returns a node with this machine's first GPU. The test is skipped where there is none.
-func NewGPU(tb testing.TB) *Node {
-	tb.Helper()
-	for _, folder := range []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/nvidia/lib64", "/run/nvidia/driver/usr/lib/x86_64-linux-gnu", "/usr/local/cuda/compat"} {
-		if _, err := os.Stat(filepath.Join(folder, "libcuda.so.1")); err == nil {
-			n := newNode(tb)
-			n.driver = folder
-			return n
-		}
-	}
-	tb.Skip("there is no libcuda.so.1 on this machine: no GPU")
-	return nil
-}
-
 func newNode(tb testing.TB) *Node {
 	tb.Helper()
 	if _, err := exec.LookPath("cc"); err != nil || runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
@@ -163,13 +171,16 @@ func (n *Node) Worker(tb testing.TB, gpus int) (program, driver string, environm
 func interpreter(dir string) (string, error) {
 	building.Lock()
 	defer building.Unlock()
-	_, this, _, _ := runtime.Caller(0)
 	path := filepath.Join(dir, "interpreter")
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
+	source, err := source()
+	if err != nil {
+		return "", err
+	}
 	c := exec.Command("go", "build", "-o", path, ".")
-	c.Dir = filepath.Join(filepath.Dir(filepath.Dir(this)), "fake", "interpreter")
+	c.Dir = filepath.Join(source, "fake", "interpreter")
 	if out, err := c.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%v: %w\n%s", c.Args, err, out)
 	}

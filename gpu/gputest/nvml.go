@@ -38,13 +38,16 @@ func NewLibrary(tb testing.TB) *Library {
 var libraries = sync.OnceValues(func() (string, error) { return buildLibrary(shared) })
 
 func buildLibrary(dir string) (string, error) {
-	_, this, _, _ := runtime.Caller(0)
+	source, err := source()
+	if err != nil {
+		return "", err
+	}
 	for _, args := range [][]string{
 		{"-o", filepath.Join(dir, "muster-gpu-nvml"), "nvml/nvml.c", "-ldl"},
 		{"-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-soname,libnvidia-ml.so.1", "-o", filepath.Join(dir, "libnvidia-ml.so.1"), "fake/nvml.c"},
 	} {
 		c := exec.Command("cc", append([]string{"-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"}, args...)...)
-		c.Dir = filepath.Dir(filepath.Dir(this))
+		c.Dir = source
 		if out, err := c.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("%v: %w\n%s", c.Args, err, out)
 		}
