@@ -20,11 +20,14 @@ func (h *header) read(line []byte) {
 	if len(line) > 400 || !bytes.ContainsAny(line, "|\t") && !bytes.Contains(line, []byte("  ")) {
 		return
 	}
-	columns := columnsOf(line)
+	if t := bytes.TrimLeft(line, " "); len(t) > 1 && t[0] == '#' && t[1] == ' ' { // of a comment
+		line = t[1:]
+	}
+	columns := columnsOf(withoutSource(line))
 	if len(columns) < 3 || len(columns) > mostColumns {
 		return
 	}
-	counts := false
+	all := meaning(0)
 	for i, c := range columns {
 		switch string(c) {
 		case "#":
@@ -32,17 +35,21 @@ func (h *header) read(line []byte) {
 		case "E":
 			columns[i] = []byte("epoch")
 		}
-		if bytes.ContainsAny(c, ":=,;()[]{}") {
+		if bytes.ContainsAny(c, ":=,;[]{}") {
 			return
 		}
 		_, m := tokens(columns[i], nil)
-		counts = counts || m&(mStep|mEpoch|mLoss) != 0
+		all |= m
 	}
-	if !counts {
+	if all&(mStep|mBatch|mEpoch|mLoss) == 0 {
 		return
 	}
 	h.names = h.names[:0]
 	for _, c := range columns {
+		if string(c) == "total" && all&mLoss == 0 { // of losses that are named by their kinds
+			c = []byte("total_loss")
+		}
+		c = bytes.ReplaceAll(c, []byte(" / "), []byte("/"))
 		h.names = append(h.names, bytes.Clone(c))
 	}
 }
@@ -59,6 +66,17 @@ func columnsOf(line []byte) [][]byte {
 	return trimmed(slices.DeleteFunc(bytes.Split(line, []byte("  ")), func(c []byte) bool { return len(bytes.TrimSpace(c)) == 0 }))
 }
 
+// withoutSource returns a line without the file and the line of the program that some loggers put at its end: train.py:604.
+func withoutSource(line []byte) []byte {
+	if n := len(line); n == 0 || !digit(line[n-1]) {
+		return line
+	}
+	if i := bytes.LastIndexByte(line, ' '); i > 0 && bytes.Contains(line[i:], []byte(".py:")) {
+		return line[:i]
+	}
+	return line
+}
+
 func trimmed(list [][]byte) [][]byte {
 	for i := range list {
 		list[i] = bytes.TrimSpace(list[i])
@@ -67,19 +85,20 @@ func trimmed(list [][]byte) [][]byte {
 }
 
 // name returns a row of the table with the name before each of its numbers, as a line that says the same; another line as it is. A row has
-// as many numbers as there are columns, and nothing else.
-func (h *header) name(line []byte) []byte {
+// as many values as there are columns: numbers, but for columns whose name means nothing.
+func (h *header) name(line []byte) (named []byte, row bool) {
 	if len(h.names) == 0 || len(line) > 400 {
-		return line
+		return line, false
 	}
 	var values [][]byte
-	if bytes.IndexByte(line, '|') >= 0 {
-		values = columnsOf(line)
-	} else {
+	if !bytes.ContainsAny(line, "|\t") {
 		values = bytes.Fields(line)
 	}
+	if len(values) != len(h.names) { // 43.140 ms is one
+		values = columnsOf(withoutSource(line))
+	}
 	if len(values) != len(h.names) {
-		return line
+		return line, false
 	}
 	inSteps := slices.ContainsFunc(h.names, func(name []byte) bool { return h.means(name, mStep) })
 	out := h.line[:0]
@@ -88,8 +107,16 @@ func (h *header) name(line []byte) []byte {
 			continue
 		}
 		name := h.names[i]
+		if v[0] == '[' {
+			v = bytes.Trim(v, "[] ")
+		}
 		ts, _ := tokens(v, nil)
 		switch {
+		case len(ts) == 0:
+			return line, false
+		case len(ts) > 2 && ts[0].kind == word && bytes.IndexByte(v, ':') > 0: // images/sec: 312.5, which says its name itself
+			out = append(append(out, v...), ", "...)
+			continue
 		case len(ts) == 1 && ts[0].kind == clock && h.means(name, mTime):
 			if inSteps {
 				out = append(append(out, name...), '=')
@@ -98,13 +125,15 @@ func (h *header) name(line []byte) []byte {
 			}
 			out = append(strconv.AppendFloat(out, ts[0].value, 'f', -1, 64), "s, "...)
 			continue
+		case ts[0].kind != number && !h.means(name, ^meaning(0)): // such as the name of a trial
+			continue
 		case ts[0].kind != number && !(len(ts) == 1 && ts[0].meaning&mValue != 0):
-			return line
+			return line, false
 		}
 		out = append(append(append(append(out, name...), '='), v...), ", "...)
 	}
 	h.line = out
-	return out
+	return out, true
 }
 
 // means reports whether a word of the name means one of m.

@@ -26,6 +26,7 @@ type name struct {
 	unknown    bool // one of several words means nothing
 	slash      bool // words are joined by a slash
 	most       bool // one of them is max
+	only       bool // the word for a step is update, which is a part of a step in reinforcement learning
 	separator  bool // a : or = comes before the number
 	bracket    bool // a [ does
 	group      unit // (ms)
@@ -146,6 +147,8 @@ func (r *reader) name(i int, k *name) {
 skip:
 	for ; j > r.stop; j-- {
 		switch t := &r.tokens[j]; {
+		case t.kind == number && k.separator && r.inName(j):
+			j--
 		case t.kind != other:
 			break skip
 		case t.char == '\'' || t.char == '"' || t.char == '#':
@@ -201,6 +204,7 @@ skip:
 		k.words = n
 		if t.meaning&(mStep|mBatch) != 0 {
 			k.step = first - j + 1
+			k.only = string(r.text(j)) == "update"
 		}
 		if t.meaning&(mSecond|mMilli|mMicro) != 0 {
 			k.time = first - j + 1
@@ -232,10 +236,13 @@ func (r *reader) counted(j int) int {
 	return -1
 }
 
-// nameOfKey reads the name of a value that JSON has as {"key": "eval_loss", "value": 1.5}.
+// nameOfKey reads the name of a value that JSON has as {"key": "eval_loss", "value": 1.5}, or as {"name": "loss", ...}.
 func (r *reader) nameOfKey(i int, k *name) {
-	for j := i - 2; j > r.stop && j > i-16; j-- {
-		if string(r.text(j)) == "key" && r.tokens[j].kind == word {
+	stop := r.stop
+	r.stop = -1 // numbers may stand between
+	defer func() { r.stop = stop }()
+	for j := i - 2; j >= 0 && j > i-32; j-- {
+		if t := string(r.text(j)); t == "key" || t == "name" {
 			if comma := slices.IndexFunc(r.tokens[j:i], func(t token) bool { return t.is(',') }); comma > 0 {
 				r.name(j+comma, k)
 			}

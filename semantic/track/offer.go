@@ -1,7 +1,9 @@
 package track
 
 import (
+	"bytes"
 	"math"
+	"slices"
 )
 
 // This file chooses, of the figures of a line, the one for each quantity.
@@ -14,8 +16,17 @@ type choice struct {
 }
 
 func (c *choice) offer(value, total float64, rank int, hash uint64) {
-	if c.rank == 0 || rank < c.rank {
+	same := c.rank > 0 && math.Abs(c.value-value) <= 1 // a bar counts from 1, and what is beside it from 0
+	switch {
+	case c.rank == 0:
 		*c = choice{value, total, rank, hash}
+	case rank < c.rank:
+		if same && math.IsNaN(total) && c.total >= value {
+			total = c.total
+		}
+		*c = choice{value, total, rank, hash}
+	case same && math.IsNaN(c.total) && total >= c.value:
+		c.total = total
 	}
 }
 
@@ -32,14 +43,17 @@ func (r *reader) offer(k *name, u *unit, v float64) {
 	}
 	steps := meaning(mStep | mBatch)
 	switch {
-	case u.percent || u.size && u.den == 0:
+	case u.percent:
+		r.scored = r.scored || k.all&(mTrain|mScore) != 0 && k.all&mOther == 0
+		return
+	case u.size && u.den == 0:
 		return
 	case k.all&mOther != 0 && k.all&mTrain == 0:
 		return
 	case k.all&mLoss != 0:
 		if k.all&(mNot|mPart|mTime) == 0 && u.num == 0 {
 			r.loss.offer(v, 0, lossRank(k), k.hash)
-			r.trains = r.trains || k.all&mTrain != 0 && lossRank(k) == 2
+			r.trains = r.trains || k.all&(mTrain|mWhole) != 0 && lossRank(k) == 2
 		}
 		return
 	case k.words == 1 && k.all == mCost && u.num == 0, k.words == 2 && k.all == mError|mTrain && r.step.rank == 6: // train-rmse, of a boosted tree
@@ -64,6 +78,7 @@ func (r *reader) offer(k *name, u *unit, v float64) {
 		r.throughput(k, u, v)
 	case k.all&(mNot|mPart) != 0:
 		r.beside = r.beside || k.all&mNot != 0
+		r.scored = r.scored || k.all&mScore != 0
 		if k.all&mPass != 0 && k.all&mTime != 0 {
 			r.part = max(r.part, v*timeUnit(u.num|k.all))
 		}
@@ -84,7 +99,8 @@ func (r *reader) offer(k *name, u *unit, v float64) {
 		r.stepTime(k, u, v)
 	case k.last&mEpoch != 0 && u.num == 0:
 		r.epoch.offer(v, math.NaN(), 1, k.hash)
-	case k.last&steps != 0 && k.all&(mMean|mPer|mWhole|mSecond) == 0 && u.num == 0 && whole(v) && (k.words == 1 || !r.cell): // not | n_updates | 10 |
+	case k.last&steps != 0 && k.all&(mMean|mPer|mWhole|mSecond) == 0 && u.num == 0 && whole(v) && (k.words == 1 || !r.cell) && // not | n_updates | 10 |
+		!(k.slash && k.last&mStep == 0 && k.all&mItem != 0): // words/batch
 		r.step.offer(v, math.NaN(), stepRank(k), k.hash)
 	}
 }
@@ -92,7 +108,7 @@ func (r *reader) offer(k *name, u *unit, v float64) {
 // ofEpoch reports whether a figure is the time of an epoch that the line has named: "time taken for epoch 3 is 4.1 sec", "Epoch 3 took 12s".
 func (r *reader) ofEpoch(k *name, u *unit) bool {
 	timed := u.num&(mSecond|mMilli) != 0 && u.den == 0
-	return timed && r.epoch.rank > 0 && k.all&^(mTime|mStamp|mEpoch|mTrain|mWhole) == 0 && (k.words == 0 || k.all != 0 || !k.separator)
+	return timed && r.epoch.rank > 0 && k.all&^(mTime|mStamp|mEpoch|mTrain|mWhole|mCost) == 0 && (k.words == 0 || k.all != 0 || !k.separator)
 }
 
 func lossRank(k *name) int {
@@ -127,7 +143,11 @@ func (r *reader) stepTime(k *name, u *unit, v float64) {
 		v /= u.per
 	}
 	switch {
-	case k.all&mEpoch != 0, u.den != 0:
+	case k.all&mEpoch != 0, u.den != 0, k.only && k.all&mPer == 0:
+	case k.all&mCost != 0 && k.all&(mStep|mBatch) == 0 && u.num == 0: // MXNet's time cost is that of an epoch, or of all steps since the last line
+		if r.epoch.rank > 0 && r.step.rank == 0 {
+			r.epochPace.offer(v, 0, 1, k.hash)
+		}
 	case k.all&(mStep|mBatch) != 0 && k.slash && u.num == 0 && k.all&mSecond == 0 && scale == 1 && whole(v): // Composer's time/batch: 119 counts batches
 	case k.all&(mStep|mBatch) != 0 && k.last == 0 && k.step <= 3: // verl's timing_s/update_actor is a part of a step
 		r.seconds(v, 4, k)
@@ -182,6 +202,9 @@ func (r *reader) throughput(k *name, u *unit, v float64) {
 	}
 }
 
+// mostTokens is how long a line may be that says little but the step: longer ones print the settings of a job.
+const mostTokens = 100
+
 // conclude puts together in x what was found, and returns whether it says anything.
 func (r *reader) conclude(x *Reading) bool {
 	r.table()
@@ -199,12 +222,12 @@ func (r *reader) conclude(x *Reading) bool {
 		x.Epoch, x.Epochs = r.epoch.value, r.epoch.total
 	}
 	if r.pace.rank > 0 {
-		x.StepTime, x.timeName = r.pace.value, r.pace.hash
+		x.StepTime, x.timeName, x.anyTime = r.pace.value, r.pace.hash, r.pace.rank == anyTime
 	}
 	if r.rate.rank > 0 {
 		x.Throughput, x.rateName = r.rate.value, r.rate.hash
 	}
-	ofEpoch := r.epochPace.rank > 0 && (r.pace.rank == 0 || r.pace.rank == anyTime) && r.rate.rank == 0 && r.step.rank == 0
+	ofEpoch := r.epochPace.value > 0 && (r.pace.rank == 0 || r.pace.rank == anyTime) && r.rate.rank == 0 && r.step.rank == 0
 	if ofEpoch {
 		x.EpochTime, x.StepTime, x.timeName = r.epochPace.value, math.NaN(), r.epochPace.hash
 	}
@@ -214,8 +237,10 @@ func (r *reader) conclude(x *Reading) bool {
 	}
 	timed := r.pace.rank > 0 || r.rate.rank > 0 || ofEpoch
 	counted := r.step.rank > 0 || r.epoch.rank > 0
-	of := r.step.rank == 1 && (r.step.total > 0 && r.beside || r.cell) // step 150/100000; acc: 25.5
-	if !(of || counted && (x.HasLoss || timed || !math.IsNaN(x.Elapsed)) || timed && x.HasLoss || r.loss.rank == 1 || r.trains || r.pace.rank == 1 || r.rate.rank > 0 && r.rate.rank < 4) {
+	named := r.step.rank == 1 && r.step.hash != inBar
+	brief := len(r.tokens) <= mostTokens
+	of := named && (r.step.total > 0 && r.beside || r.scored && brief || r.cell || r.epoch.rank == 1 && brief && !r.plural()) // step 150/100000; acc: 25.5
+	if !(of || counted && (x.HasLoss || timed || !math.IsNaN(x.Elapsed)) || timed && x.HasLoss || r.loss.rank == 1 || r.trains || r.pace.rank == 1 || r.pace.rank == 2 && r.pairs == 0 || r.rate.rank > 0 && r.rate.rank < 4 || r.step.rank > 0 && (r.row || r.alone())) {
 		return false
 	}
 	x.series = r.source
@@ -242,4 +267,35 @@ func (r *reader) table() {
 		}
 		sum += v
 	}
+}
+
+// counterWords may stand beside the word for a step.
+var counterWords = []string{"global", "current", "learning"}
+
+// alone reports whether the line says the step, or the epoch and the step, and nothing else: "Iteration: 27". "steps: 1000" may be how many there will be.
+func (r *reader) alone() bool {
+	numbers, words := 0, 0
+	for i := range r.tokens {
+		switch t := &r.tokens[i]; t.kind {
+		case number:
+			numbers++
+		case word:
+			if t.meaning&(mStep|mBatch|mEpoch|mTrain) == 0 && !slices.Contains(counterWords, string(bytes.ToLower(r.text(i)))) {
+				return false
+			}
+			if t.meaning&(mStep|mBatch) != 0 {
+				words++
+			}
+		case clock, date, span, rounded:
+			return false
+		}
+	}
+	return words > 0 && numbers <= 4 && (r.step.total > 0 || r.epoch.total > 0 || !r.plural())
+}
+
+// plural reports whether the line speaks of several steps or epochs, as lines do that say how many there will be.
+func (r *reader) plural() bool {
+	return slices.ContainsFunc(r.tokens, func(t token) bool {
+		return t.kind == word && t.meaning&(mStep|mBatch|mEpoch) != 0 && r.line[t.to-1]|0x20 == 's'
+	})
 }

@@ -217,6 +217,56 @@ func own(series [][]*Reading) {
 	}
 }
 
+// sinceBegin finds the series whose lines print the time since the epoch or the job began, and do not say so: it grows as the steps do, or the epochs. That is
+// no time of a step.
+func sinceBegin(series [][]*Reading) {
+	ofSteps := func(x *Reading) (epoch, at, took float64) { return x.Epoch, x.Step, x.StepTime }
+	ofEpochs := func(x *Reading) (epoch, at, took float64) { return 0, x.Epoch, x.EpochTime }
+	for _, readings := range series {
+		if len(readings) > 0 && readings[0].anyTime && grows(readings, ofSteps) {
+			for _, x := range readings {
+				x.Elapsed, x.StepTime, x.timeName = x.StepTime, math.NaN(), 0
+			}
+		}
+		if len(readings) > 0 && grows(readings, ofEpochs) {
+			for _, x := range readings {
+				if x.StepTime == x.EpochTime {
+					x.StepTime, x.timeName = math.NaN(), 0
+				}
+				x.Elapsed, x.EpochTime = x.EpochTime, math.NaN()
+			}
+		}
+	}
+}
+
+// grows reports whether a time grows as a count does: with it wherever that rises, and over four readings or more of an epoch by half as much to twice as much.
+func grows(readings []*Reading, of func(*Reading) (epoch, at, took float64)) bool {
+	const least = 4
+	found := false
+	for from, i := 0, 1; i <= len(readings); i++ {
+		epoch, at, took := of(readings[i-1])
+		if i < len(readings) {
+			nextEpoch, next, longer := of(readings[i])
+			sameEpoch := !(nextEpoch < epoch || nextEpoch > epoch)
+			switch {
+			case sameEpoch && next > at && longer > took:
+				continue
+			case sameEpoch && next > at:
+				return false
+			}
+		}
+		_, first, shortest := of(readings[from])
+		if counted, grown := at/max(first, 1), took/shortest; i-from >= least && counted > 1.5 {
+			if grown < counted/2 || grown > counted*2 {
+				return false
+			}
+			found = true
+		}
+		from = i
+	}
+	return found
+}
+
 // Own returns the readings of the job whose log it is, in order, and of several figures that the log calls by one name the one that the most telling lines have. All are
 // the readings of the log in order; Own changes them, and returns a part of all.
 func Own(all []*Reading) []*Reading {
@@ -225,6 +275,7 @@ func Own(all []*Reading) []*Reading {
 		x.own = false
 	}
 	own(series)
+	sinceBegin(series)
 	inEpochs(series)
 	time := speaker(series, func(x *Reading) (float64, uint64) { return x.StepTime, x.timeName })
 	rate := speaker(series, func(x *Reading) (float64, uint64) { return x.Throughput, x.rateName })
@@ -376,6 +427,7 @@ func (t *Tracker) byWeight() [][]*Reading {
 		}
 	}
 	own(all)
+	sinceBegin(all)
 	all = slices.DeleteFunc(all, func(readings []*Reading) bool { return len(readings) == 0 })
 	weight := map[*Reading]int{}
 	for i, readings := range all {

@@ -98,7 +98,9 @@ func tokens(line []byte, out []token) ([]token, meaning) {
 			}
 			i += n
 		case ofDigits:
-			i = quantity(line, i, t)
+			if i = quantity(line, i, t); t.kind == rounded && len(out) > 1 && out[len(out)-2].meaning&(mStep|mBatch|mEpoch) != 0 && (i == len(line) || line[i] == ':' || line[i] == ',' || line[i] == ' ') {
+				t.count(line[begin:i])
+			}
 		case sign:
 			if i+1 < len(line) && numeric(line[i+1:], c) && !(joined && glued(line[i-1])) {
 				i = quantity(line, i, t)
@@ -190,6 +192,13 @@ scan:
 		t.value = v
 	}
 	return end
+}
+
+// count takes the digits behind a word for a step or an epoch, such as those of epoch3, for its number.
+func (t *token) count(text []byte) {
+	if v := value(text); !math.IsNaN(v) {
+		t.kind, t.value = number, v
+	}
 }
 
 // powers are exact in floating point, as are whole numbers below 2^53: so are their product and their quotient, rounded once.

@@ -143,8 +143,8 @@ func (t *Tracker) Progress() Progress {
 	p.Readings = len(main)
 	// 2. Lines that print no time may carry time stamps, or the time since a bar began.
 	for _, readings := range all {
-		first(&p.StepTime, between(readings, func(x *Reading) float64 { return x.At }), nil)
-		first(&p.StepTime, between(readings, func(x *Reading) float64 { return x.Elapsed }), nil)
+		first(&p.StepTime, between(readings, epochs, func(x *Reading) float64 { return x.Elapsed }), nil)
+		first(&p.StepTime, between(readings, epochs, func(x *Reading) float64 { return x.At }), nil)
 	}
 	if n := len(main); n > 1 {
 		steps := make([]float64, 0, n)
@@ -212,8 +212,12 @@ func median(vs []float64) float64 {
 	return vs[len(vs)/2]
 }
 
-// between returns the median time for a step between readings that follow each other.
-func between(readings []*Reading, at func(*Reading) float64) float64 {
+// between returns the median time for a step between readings that follow each other; for an epoch, if the log counts those alone.
+func between(readings []*Reading, epochs bool, at func(*Reading) float64) float64 {
+	count := func(x *Reading) float64 { return x.Step }
+	if epochs {
+		count = func(x *Reading) float64 { return x.Epoch }
+	}
 	var vs []float64
 	for i := range readings[:len(readings)-1] {
 		a, b := readings[i], readings[i+1]
@@ -221,7 +225,7 @@ func between(readings []*Reading, at func(*Reading) float64) float64 {
 		if d < 0 && d > -86400 && at(a) < 86400 {
 			d += 86400 // a clock without a date, past midnight
 		}
-		if steps := b.Step - a.Step; steps > 0 && d > 0 {
+		if steps := count(b) - count(a); steps > 0 && d > 0 {
 			vs = append(vs, d/steps)
 		}
 	}

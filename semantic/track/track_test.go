@@ -76,7 +76,7 @@ func TestSilent(t *testing.T) {
 		if r.tokens, all = tokens(line, r.tokens[:0]); silent(line, r.tokens, all) {
 			n++
 			var x Reading
-			if r.find(line) && r.conclude(&x) {
+			if r.find(line, false) && r.conclude(&x) {
 				t.Fatalf("%s: silent, but%s", line, x.say())
 			}
 		}
@@ -151,6 +151,33 @@ func TestProgress(t *testing.T) {
 	}
 	if p = follow(t, "hello\n"); p.Readings != 0 || !math.IsNaN(p.Step) {
 		t.Errorf("%+v", p)
+	}
+}
+
+// A time that grows as the steps do, or the epochs, is none of a step; what it grows by is.
+func TestSinceBegin(t *testing.T) {
+	var steps, epochs, slower strings.Builder
+	for e := range 2 {
+		for i := 1; i <= 5; i++ {
+			fmt.Fprintf(&steps, "epoch %d - iter %d/500 - loss 0.5 - time (sec): %.2f\n", e, i*100, float64(i)*25.5)
+		}
+	}
+	for i := 1; i <= 8; i++ {
+		fmt.Fprintf(&epochs, "[INFO] Epoch %d/20, Time %.1fs, Loss 0.5\n", i*2, float64(i)*250)
+		fmt.Fprintf(&slower, "step %d/900 loss 0.5 time: %.2fs\n", i*100, 1+float64(i)/100)
+	}
+	if p := follow(t, steps.String()); p.StepTime != 0.255 {
+		t.Errorf("step time %v, want 0.255", p.StepTime)
+	}
+	if p := follow(t, epochs.String()); p.StepTime != 125 || p.Left != 500 {
+		t.Errorf("time of an epoch %v, left %v, want 125 and 500", p.StepTime, p.Left)
+	}
+	if p := follow(t, slower.String()); p.StepTime != 1.045 {
+		t.Errorf("step time %v of a job that becomes a little slower, want 1.045", p.StepTime)
+	}
+	all, err := ReadAll(strings.NewReader(epochs.String()))
+	if err != nil || len(all) != 8 || !math.IsNaN(all[7].StepTime) {
+		t.Errorf("%v, %d readings, want 8 without a time of a step", err, len(all))
 	}
 }
 
@@ -288,7 +315,14 @@ func TestTables(t *testing.T) {
 			" epoch 0 of epoch 12 loss 0.5; epoch 1 of epoch 11 loss 0.25"},
 		{"E    #       LOSS TOK2VEC  LOSS NER \n---  ------  ------------  --------\n  0     200         11.25    12.50\n", " 200 epoch 0 loss 12.5"},
 		{"| step | loss | lr |\n|------|------|----|\n| 10 | 0.5 | 0.1 |\n| 20 | nan | 0.1 |\n", " 10 loss 0.5; 20 loss NaN"},
-		{"step  loss  note\n10  0.5  warm\n20  0.5\n30  0.25  1\n", " 30 loss 0.25"}, // other lines are no rows
+		{"step  loss  note\n10  0.5  warm\n20  0.5\n30  0.25  1\n", " 10 loss 0.5; 30 loss 0.25"}, // a line of fewer values is no row
+		{"# step      rmse_trn    lr\n    0      2.5e+01      1.0e-03\n  100    1.25e+01      1.0e-03\n", " 0; 100"},
+		{"Epoch   gpu_mem       box       obj     total   targets  img_size\n2/249     5.0G   0.0625   0.0312    0.09375      12       640\n", " epoch 2 loss 0.09375"},
+		{"Step (% Done)       Train Iter (time)    ETA (time)           Train Rays / Sec        trainer.py:604\n-----------------------------------------       trainer.py:554\n" +
+			"4100 (82.00%)       42.500 ms            39 s, 250.5 ms       14.50 M                 trainer.py:566\n", " 4100 time 0.0425 rate 14.5 rays/s"},
+		{"Step\tImg/sec\ttotal_loss\n10\timages/sec: 312.5 +/- 0.1 (jitter = 0.5)\t9.125\n", " 10 rate 312.5 images/s loss 9.125"},
+		{"steps\tepisodes\telapsed\tmean\taverage_v\taverage_loss\n500\t5\t99.25\t-2.5\t[-2.125]\t0.5\n", " 500 loss 0.5"},
+		{"Trial name      status    iter  total time (s)    ts\n-------------   -------   ----  ---------------  -----\nPPO_1a_00000   RUNNING      3     30.25   4000\n", " 3"},
 	} {
 		var got []string
 		var r reader

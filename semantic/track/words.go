@@ -36,45 +36,48 @@ const (
 	mCross                      // beside a loss, of its kind: cross_entropy_loss
 	mPass                       // a pass of a step, forward or backward
 	mError                      // beside a word for training, a loss
+	mLoad                       // of what comes before or after training, beside mOther
+	mScore                      // how good a model is: with a step, a line of progress
 )
 
 // words has what words mean. They are in lower case, and a name such as RunningAvgSamplesPerSec, lm-loss or train/loss is
 // several words. These are the words of the frameworks that docs/track.md lists, and of most logs of people's own.
 var words = compile([]vocabulary{
-	{mStep, "step steps iter iters iteration iterations it its update updates"},
+	{mStep, "step steps iter iters iteration iterations it its update updates tick ticks"},
 	{mItem | mBatch, "episode"},
 	{mBatch, "batch batches minibatch"},
 	{mEpoch, "epoch epochs ep"},
 	{mStep, "up upd"},
-	{mLoss, "loss losses nll logloss mlogloss xent"},
+	{mLoss, "loss losses nll logloss mlogloss xent objf"},
 	{mLoss | mTrain, "learn"},
 	{mError, "rmse mae mse error merror"},
-	{mTime, "time timing duration latency dt took takes"},
+	{mTime, "time timing duration latency dt take took takes"},
 	{mPer, "per"},
 	{mSecond, "s sec secs second seconds"},
 	{mStep | mPer | mSecond, "ups"},
 	{mMilli, "ms msec msecs millisecond milliseconds"},
 	{mMicro, "us usec usecs microsecond microseconds"},
 	{mItem, "sample samples token tokens tok toks sequence sequences seq seqs image images img imgs frame frames example examples " +
-		"word words sentence sentences item items episodes request requests req reqs graph graphs row rows"},
+		"word words sentence sentences item items episodes request requests req reqs graph graphs row rows ray rays"},
 	{mRate, "throughput speed tps wps sps fps ips qps tgs"},
-	{mFlop, "flop flops mflop mflops gflop gflops tflop tflops pflop pflops mfu hfu"},
+	{mFlop, "flop flops mflop mflops gflop gflops tflop tflops pflop pflops"},
 	{mMean, "avg average mean running ema smoothed smooth median"},
 	{mTrain, "train training trn reduced"},
+	{mOther | mLoad, "load loading loaded download downloading map mapping filter filtering tokenizing tokenize save saving saved extracting resolving " +
+		"fetching uploading preprocessing preparing building indexing compiling quantizing converting scanning caching collecting reading writing"},
 	{mOther, "eval evaluate evaluating evaluation val valid validate validating validation dev test testing predict predicting prediction " +
-		"inference infer load loading loaded download downloading map mapping filter filtering capturing capture calculating tokenizing " +
-		"tokenize save saving saved extracting resolving fetching uploading preprocessing preparing building indexing compiling warmup " +
-		"quantizing converting scanning caching collecting reading writing sanity prompt ap labels instances"},
+		"inference infer capturing capture calculating warmup sanity prompt ap labels instances"},
 	{mPart, "data dataloader loader eta remaining left optimizer optim opt " +
-		"allreduce communication comm gather scatter sync wait io copy transfer model evaluator setup start end begin stamp timestamp compute overhead idle checkpoint checkpointing " +
+		"allreduce communication comm gather scatter sync wait waiting io copy transfer model evaluator setup start end begin stamp timestamp compute overhead idle checkpoint checkpointing " +
 		"ckpt ttft tpot"},
 	{mPart | mPass, "fwd forward bwd backward bw fw"},
 	{mWhole, "elapsed total cumulative wall walltime since uptime"},
 	{mNot, "lr learning memory mem allocated reserved norm scale scaler size num number count skipped accumulation accum max min best " +
-		"accuracy acc top precision recall auc map reward rewards logps logits margin margins score bleu rouge perplexity ppl entropy " +
+		"top map logps logits margin margins mfu hfu " +
 		"kl temperature temp port rank world pid seed version consumed seen weight decay momentum beta threshold ratio lineno " +
 		"timeout retry retries attempt worker workers layer layers dim hidden head heads param params parameters bytes kb mb gb mib gib " +
 		"usage utilization cpu every shape grad gradient clip queue cache hit prefix std var micro"},
+	{mNot | mScore, "accuracy acc precision recall auc reward rewards score bleu rouge perplexity ppl entropy"},
 	{mValue, "nan inf infinity"},
 	{mLast, "runtime final"},
 	{mNumber, "num number idx index no nr"},
