@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -417,4 +419,52 @@ func TestDriverLooksAtAnyNumber(t *testing.T) {
 		}
 	}
 	phaseIs(t, &checkpoint.Driver{Calls: calls, Dir: n.Dir}, checkpoint.Running, p.PID)
+}
+
+// The processes that the driver was asked to change are found again, and no others that have their IDs since.
+func TestDriverFindsWhatItChanged(t *testing.T) {
+	n := gputest.NewNode(t, 64)
+	p := n.StartPlain(t)
+	time.Sleep(30 * time.Millisecond) // start times are in ticks of 10 ms
+	other := n.StartPlain(t)
+	lock := func(pid int) string { return filepath.Join(n.Dir, fmt.Sprintf("%d.lock", pid)) }
+	b := backendOf(t, n, "driver").(*checkpoint.Driver)
+	b.Dir = n.Dir
+	found := func(want ...int) {
+		t.Helper()
+		if got, err := b.List(); err != nil || !slices.Equal(got, want) {
+			t.Errorf("found %v, %v; expected %v", got, err, want)
+		}
+	}
+	if err := b.Step(ctx, p.PID, checkpoint.Locked); err != nil {
+		t.Fatal(err)
+	}
+	found(p.PID)
+	b.Close()
+	// It is as if the other one had got the ID of the first, which has ended.
+	if err := os.Rename(lock(p.PID), lock(other.PID)); err != nil {
+		t.Fatal(err)
+	}
+	found()
+	if err := b.Step(ctx, other.PID, checkpoint.Locked); err != nil {
+		t.Fatal(err)
+	}
+	found(other.PID)
+	b.Close()
+	// What the folder's owner links there is not written to.
+	if err := os.WriteFile(lock(p.PID), []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(lock(p.PID), filepath.Join(n.Dir, "mine")); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Step(ctx, p.PID, checkpoint.Locked); err == nil || !strings.Contains(err.Error(), "which process it is: invalid argument") {
+		t.Errorf("a lock that is another file, too: %v", err)
+	}
+	if text, err := os.ReadFile(filepath.Join(n.Dir, "mine")); err != nil || string(text) != "mine" {
+		t.Errorf("the file is %q now, %v", text, err)
+	}
+	phaseIs(t, b, checkpoint.Running, p.PID)
+	other.Kill()
+	found()
 }

@@ -306,7 +306,8 @@ type Call struct {
 	ended  <-chan struct{}
 }
 
-// ListChanged returns the processes that Calls of a folder have changed, in ascending order, by the locks that are left there: they may have ended.
+// ListChanged returns the processes that Calls of a folder have changed, in ascending order, by the locks that are left there. A lock has the start time of
+// its process: those that have ended are left out, whoever has their IDs now.
 func ListChanged(dir string) ([]int, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -315,12 +316,25 @@ func ListChanged(dir string) ([]int, error) {
 	var pids []int
 	for _, e := range entries {
 		name, ok := strings.CutSuffix(e.Name(), ".lock")
-		if pid, err := strconv.Atoi(name); ok && err == nil && pid > 0 {
+		if pid, err := strconv.Atoi(name); ok && err == nil && pid > 0 && isOf(filepath.Join(dir, e.Name()), pid) {
 			pids = append(pids, pid)
 		}
 	}
 	slices.Sort(pids)
 	return pids, nil
+}
+
+// isOf says whether a lock is that of the process that has the ID now.
+func isOf(lock string, pid int) bool {
+	f, err := openOwn(lock)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	text, err := short(f)
+	locked, err2 := strconv.ParseUint(strings.TrimSpace(text), 10, 64)
+	started, err3 := StartTime(pid)
+	return errors.Join(err, err2, err3) == nil && locked == started
 }
 
 // Begin makes a call for a process: state, thread, lock, checkpoint, restore, unlock,
@@ -396,6 +410,8 @@ func (c *Call) result(a answer) error {
 		return fmt.Errorf("waiting for its GPU work to end: %w", context.DeadlineExceeded)
 	case code == cudaOutOfMemory && (c.op == "restore" || c.op == "copy"):
 		return ErrNoMemory
+	case code == resultFile && c.op != "copy" && c.op != "ghost":
+		return fmt.Errorf("the lock that says which process it is: %s", errnoText(uint32(a.value)))
 	case code == resultFile:
 		return fmt.Errorf("writing its memory to the host: %s", errnoText(uint32(a.value)))
 	case code == resultCancelled:

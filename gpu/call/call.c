@@ -15,7 +15,7 @@
 // VALUE is errno. Calls for one process follow one another; those for several
 // run at the same time.
 //
-// A call for a process takes the lock DIR/PID.lock, until this program ends.
+// A call for a process takes the lock DIR/PID.lock, which has the process's start time, until this program ends.
 //
 // At the end of the input, who asked has ended, perhaps by kill -9. Calls
 // under way then end first: one that is cut off leaves the process in a state
@@ -23,6 +23,7 @@
 // locked and not kept, and is not to stay, or has handed its memory over to this program (ghost.h).
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -30,6 +31,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "../shim/driver.h"
@@ -88,19 +90,54 @@ static struct process *process_of(int pid, int make) {
 	return p;
 }
 
-static int hold(struct process *p) {
+// start_time is field 22 of /proc/PID/stat: with the process ID it names a process for good. 0: it has ended.
+static unsigned long long start_time(int pid) {
+	char path[64], text[1024], *name;
+	snprintf(path, sizeof path, "/proc/%d/stat", pid);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+	unsigned long long started = 0;
+	if (fd >= 0)
+		close(fd);
+	text[n > 0 ? n : 0] = 0;
+	if ((name = strrchr(text, ')'))) // which may have spaces and brackets
+		sscanf(name + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &started);
+	return started;
+}
+
+// name_process writes into a lock which process it is of, if it does not say so: another one may get the ID.
+static int name_process(int fd, int pid) {
+	char text[32] = "", is[32];
+	struct stat st;
+	snprintf(is, sizeof is, "%llu\n", start_time(pid));
+	if (fstat(fd, &st) || pread(fd, text, sizeof text - 1, 0) < 0)
+		return 0;
+	if (!strcmp(text, is))
+		return 1;
+	if (!S_ISREG(st.st_mode) || st.st_nlink != 1)
+		return errno = EINVAL, 0; // the folder of a pod is the pod's to write
+	ssize_t size = (ssize_t)strlen(is);
+	return !ftruncate(fd, 0) && pwrite(fd, is, (size_t)size, 0) == size;
+}
+
+// hold takes the lock of a process; BUSY, or RESULT_FILE with errno as the value: not.
+static CUresult hold(struct process *p, int *value) {
 	char path[4096];
 	if (p->lock_fd >= 0)
-		return 1;
+		return CUDA_SUCCESS;
 	snprintf(path, sizeof path, "%s/%d.lock", folder, p->pid);
-	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB)) {
-		if (fd >= 0)
-			close(fd);
-		return 0;
-	}
-	p->lock_fd = fd;
-	return 1;
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+	CUresult r = CUDA_SUCCESS;
+	errno = 0;
+	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB))
+		r = BUSY;
+	else if (!name_process(fd, p->pid))
+		r = RESULT_FILE, *value = errno ? errno : ENOSPC;
+	if (r && fd >= 0)
+		close(fd);
+	else
+		p->lock_fd = fd;
+	return r;
 }
 
 // change makes a call that changes the process. The arguments are 64 bytes,
@@ -113,8 +150,9 @@ static CUresult change(struct process *p, struct request *q, int *value) {
 		unsigned count;
 		char none[52];
 	} restore = {q->pair_count ? q->pairs : NULL, (unsigned)q->pair_count, {0}};
-	if (!hold(p))
-		return BUSY;
+	CUresult held = hold(p, value);
+	if (held)
+		return held;
 	if (!strcmp(q->op, "ghost"))
 		return (CUresult)ghost_wait(folder, p->pid, value);
 	if (!strcmp(q->op, "copy"))
