@@ -468,3 +468,46 @@ func TestDriverFindsWhatItChanged(t *testing.T) {
 	other.Kill()
 	found()
 }
+
+// Programs in containers have the ID 1 there, and others for the driver. Each is paused by its own, and the other one runs on.
+func TestDriverOfContainers(t *testing.T) {
+	n := gputest.NewNode(t, 64)
+	var (
+		backends []*checkpoint.Hybrid
+		programs []*gputest.Program
+		sums     []string
+	)
+	for range 2 {
+		n.Dir = t.TempDir()
+		p := n.StartContained(t)
+		p.Do("alloc %d", mib)
+		programs, sums = append(programs, p), append(sums, p.Do("sum 0 %d", mib))
+		backends = append(backends, backendOf(t, n, "hybrid").(*checkpoint.Hybrid))
+	}
+	first, other := backends[0], backends[1]
+	driver := first.Driver
+	driver.Dir, driver.Announced = first.Shim.Dir, true
+	here, err := driver.List()
+	if err != nil || len(here) != 1 || here[0] == 1 || programs[0].PID != 1 || programs[1].PID != 1 {
+		t.Fatalf("the driver finds %v, %v; the programs have the IDs %d and %d in their containers", here, err, programs[0].PID, programs[1].PID)
+	}
+	phaseIs(t, driver, checkpoint.Running, here[0])
+	if err := checkpoint.Pause(ctx, first, []int{1}, checkpoint.Options{Timeout: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	phaseIs(t, driver, checkpoint.Checkpointed, here[0])
+	phaseIs(t, first, checkpoint.Checkpointed, 1)
+	phaseIs(t, other, checkpoint.Running, 1)
+	if got := programs[1].Do("sum 0 %d", mib); got != sums[1] {
+		t.Errorf("the other program has %s; before %s", got, sums[1])
+	}
+	if _, err := os.Stat(filepath.Join(first.Shim.Dir, fmt.Sprintf("%d.lock", here[0]))); err != nil {
+		t.Errorf("its lock has not its ID here: %v", err)
+	}
+	if err := checkpoint.Resume(ctx, first, []int{1}, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if got := programs[0].Do("sum 0 %d", mib); got != sums[0] {
+		t.Errorf("the program has %s; before %s", got, sums[0])
+	}
+}
