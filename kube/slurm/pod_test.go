@@ -267,6 +267,20 @@ exit 5
 	}
 }
 
+// A step ends when nobody reads its output any longer, as a program alone does, whatever it writes to.
+func TestOutputWithoutReader(t *testing.T) {
+	t.Parallel()
+	p := begin(t, &Submission{Name: "j", Nodes: 2, Script: `#!/bin/bash
+srun sh -c 'while :; do echo out; done' | head -n 1; echo ${PIPESTATUS[0]}
+srun sh -c 'while :; do echo err; done >&2' 2>&1 | head -n 1; echo ${PIPESTATUS[0]}
+srun sh -c 'echo all; exit 4' | true; echo ${PIPESTATUS[0]} | sed s/137/4/ # whichever comes first
+`})
+	p.ends("out\n137\nerr\n137\n4\n", 0, 0)
+	if got := p.list[0].err.String(); strings.Contains(got, "Traceback") || strings.Contains(got, "Exception") || !strings.Contains(got, "srun: error: task 0: SIGKILL") {
+		t.Errorf("the script's errors: %s", got)
+	}
+}
+
 // Steps in the background share the nodes: those for which there is no room wait.
 func TestStepsTakeTurns(t *testing.T) {
 	t.Parallel()

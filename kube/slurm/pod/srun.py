@@ -218,14 +218,25 @@ async def srun(args):
             data = message["data"]
             if o["label"] and "rank" in message:
                 data = "".join("%d: %s" % (message["rank"], line) for line in data.splitlines(True))
-            to[message["fd"]].write(data.encode("utf-8", "surrogateescape"))
-            to[message["fd"]].flush()
+            if not write(to[message["fd"]], data.encode("utf-8", "surrogateescape")):
+                channel.send({"do": "signal", "signal": int(signal.SIGKILL)})
         elif "exit" in message and message["exit"]:
             code = message["exit"]
             how = "Exited with exit code %d" % code if code > 0 else signal.Signals(-code).name
             worst = max(worst, code if code > 0 else 128 - code)
-            print("srun: error: task %d: %s" % (message["rank"], how), file=sys.stderr, flush=True)
+            write(sys.stderr.buffer, b"srun: error: task %d: %s\n" % (message["rank"], how.encode()))
     return worst
+
+
+def write(to, data):
+    """Writes to a file. False: nobody reads it any longer, and what comes later is dropped."""
+    try:
+        to.write(data)
+        to.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), to.fileno())
+        return False
+    return True
 
 
 async def feed(channel, source, loop):
