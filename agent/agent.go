@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -325,23 +324,6 @@ func (a *Agent) forget(now time.Time) {
 	}
 }
 
-func (a *Agent) dir(pod string) string { return filepath.Join(a.o.GPUDir, pod) }
-
-// pods returns those with a folder, and "" for no pod.
-func (a *Agent) pods() ([]string, error) {
-	pods := []string{""}
-	entries, err := os.ReadDir(a.o.GPUDir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, status.Errorf(codes.Internal, "%v", err)
-	}
-	for _, e := range entries {
-		if e.IsDir() && validPod.MatchString(e.Name()) {
-			pods = append(pods, e.Name())
-		}
-	}
-	return pods, nil
-}
-
 // Status is that of the interface in agentpb.
 func (a *Agent) Status(_ context.Context, r *agentpb.StatusRequest) (*agentpb.NodeStatus, error) {
 	if err := a.meant(r.GetNode()); err != nil {
@@ -350,7 +332,7 @@ func (a *Agent) Status(_ context.Context, r *agentpb.StatusRequest) (*agentpb.No
 	s := &agentpb.NodeStatus{Node: a.o.Node, Backend: a.o.Backend}
 	pods, err := a.pods()
 	if err != nil {
-		return nil, err
+		return nil, status.Errorf(codes.Internal, "%v", err)
 	}
 	s.Processes = slices.Concat(each(pods, a.processes)...)
 	if a.o.Hardware != nil {
@@ -385,12 +367,15 @@ func (a *Agent) Clear(ctx context.Context, r *agentpb.ClearRequest) (*agentpb.Ha
 	return h, nil
 }
 
-func (a *Agent) processes(pod string) []*agentpb.Process {
-	b, done := a.look(a.dir(pod))
+func (a *Agent) processes(p pod) []*agentpb.Process {
+	b, done := a.look(a.dir(p.name))
 	defer done()
-	found, err := b.List()
+	found, err := p.pids, error(nil)
+	if a.o.Backend != "driver" {
+		found, err = b.List()
+	}
 	if err != nil {
-		a.o.Log.Error("a folder of control pages cannot be read", "pod", pod, "error", err)
+		a.o.Log.Error("a folder of control pages cannot be read", "pod", p.name, "error", err)
 	}
 	processes := each(found, func(pid int) *agentpb.Process {
 		st, err := b.Status(pid)
@@ -398,7 +383,7 @@ func (a *Agent) processes(pod string) []*agentpb.Process {
 			return nil // it ended, or is another backend's
 		}
 		return &agentpb.Process{
-			Pod: pod, Pid: int32(pid), Phase: phases[st.Phase],
+			Pod: p.name, Pid: int32(pid), Phase: phases[st.Phase],
 			ReservedBytes: st.Reserved, ActiveBytes: st.Active, Untracked: int32(st.Untracked), Durable: st.Durable,
 		}
 	})

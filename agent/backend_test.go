@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -234,12 +235,12 @@ func TestBackendsThatDoLess(t *testing.T) {
 	for _, pod := range []string{"p", "without-a-folder"} {
 		foreign := request("of-no-pod", actPause, x.pids()...)
 		foreign.Pod = pod
-		if _, err := a.Run(t.Context(), foreign); status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "of pod \""+pod+"\"") {
+		if _, err := a.Run(t.Context(), foreign); status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "is of no pod; the request is for pod \""+pod+"\"") {
 			t.Errorf("processes of no pod, asked for as those of one: %v", err)
 		}
 		r := x.next("Release", time.Minute)
 		r.Pod = pod
-		if _, err := a.Advance(t.Context(), r); status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "of pod \""+pod+"\"") {
+		if _, err := a.Advance(t.Context(), r); status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "is of no pod; the request is for pod \""+pod+"\"") {
 			t.Errorf("and of a job over several nodes: %v", err)
 		}
 	}
@@ -271,4 +272,99 @@ func TestBackendsThatDoLess(t *testing.T) {
 		}
 		a.Close()
 	}
+}
+
+// group puts processes into the cgroup of a pod, and returns the pod's UID. The test is skipped where that is not permitted.
+func group(t *testing.T, pids ...int) string {
+	t.Helper()
+	uid := fmt.Sprintf("5d1f0c4e-0000-4000-8000-%012x", os.Getpid())
+	// With systemd, and without; below it is the container's.
+	for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/pids"} {
+		pod := filepath.Join(dir, "muster-test-pod"+strings.ReplaceAll(uid, "-", "_")+".slice")
+		container := filepath.Join(pod, "cri-1.scope")
+		if os.MkdirAll(container, 0o755) != nil {
+			continue
+		}
+		t.Cleanup(func() { os.Remove(container); os.Remove(pod) })
+		in := 0
+		for _, pid := range pids {
+			if f, err := os.OpenFile(filepath.Join(container, "cgroup.procs"), os.O_WRONLY, 0); err == nil {
+				if _, err := fmt.Fprint(f, pid); err == nil {
+					in++
+				}
+				f.Close()
+			}
+		}
+		if in == len(pids) {
+			return uid
+		}
+	}
+	t.Skip("no cgroup can be made here, or no process can be put into it")
+	return ""
+}
+
+// Programs of a pod that know nothing about Muster are found by the pod's cgroup, and paused as one. They are of that pod alone.
+func TestProcessesOfAPodsCgroup(t *testing.T) {
+	x := newUnaware(t)
+	sleeps := exec.Command("sleep", "600") // it is of the pod, and of no driver
+	if err := sleeps.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { sleeps.Process.Kill(); sleeps.Wait() }()
+	alone := x.n.StartPlain(t)
+	uid := group(t, sleeps.Process.Pid, x.programs[0].PID, x.programs[1].PID)
+	defer func() { // the cgroup is removed when it is empty
+		for _, p := range x.programs {
+			p.Kill()
+		}
+		sleeps.Process.Kill()
+		sleeps.Wait()
+	}()
+	a := x.agent("driver")
+	defer a.Close()
+	x.are(a, running)
+	ask := func(id, pod string, action agentpb.Action, pids ...int32) (*agentpb.Operation, error) {
+		r := request(id, action, pids...)
+		r.Pod = pod
+		return a.Run(t.Context(), r)
+	}
+	for id, c := range map[string]struct {
+		pod  string
+		pids []int32
+		says string
+	}{
+		"no-pod":  {"", x.pids(), "is of pod \"" + uid + "\"; the request is for pod \"\""},
+		"other":   {"other", x.pids(), "is of pod \"" + uid + "\"; the request is for pod \"other\""},
+		"foreign": {uid, []int32{int32(alone.PID)}, "is of no pod; the request is for pod \"" + uid + "\""},
+		"all":     {"", nil, "has no process with a GPU"},
+	} {
+		if op, err := ask(id, c.pod, actPause, c.pids...); status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, %v", id, op, err)
+		}
+	}
+	if op, err := ask("pause", uid, actPause); err != nil || op.State != agentpb.State_STATE_SUCCEEDED || len(op.Pids) != 2 {
+		t.Fatalf("%v, %v", op, err)
+	}
+	x.are(a, checkpointed)
+	if s, err := a.Status(t.Context(), nil); err != nil || s.Processes[0].Pod != uid || s.Processes[1].Pod != uid {
+		t.Errorf("%v, %v", s, err)
+	}
+	if op, err := ask("all-again", "", actResume); status.Code(err) != codes.NotFound {
+		t.Errorf("what was paused is of the pod still: %v, %v", op, err)
+	}
+	if _, err := os.Stat(filepath.Join(x.dir, "gpu", uid)); !os.IsNotExist(err) {
+		t.Errorf("a folder for the pod is left: %v", err)
+	}
+	if op, err := ask("resume", uid, actResume); err != nil || op.State != agentpb.State_STATE_SUCCEEDED || len(op.Pids) != 2 {
+		t.Fatalf("%v, %v", op, err)
+	}
+	x.goOn()
+	for _, goal := range []string{"Gate", "Release"} {
+		r := x.next(goal, time.Hour)
+		r.Pod = uid
+		if reply, err := a.Advance(t.Context(), r); err != nil || reply.Outcome != "Reached" {
+			t.Errorf("%s: %v, %v", goal, reply, err)
+		}
+	}
+	x.goOn()
 }

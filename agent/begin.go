@@ -161,7 +161,7 @@ func (a *Agent) resolve(r *agentpb.RunRequest) (pids, paused []int32, err error)
 	if r.Action > agentpb.Action_ACTION_RESUME && !slices.Contains(processes.Path(), checkpoint.Saved) {
 		return nil, nil, status.Errorf(codes.FailedPrecondition, "with --backend %s the agent of node %q leaves the memory in the processes: it makes no images of it", a.o.Backend, a.o.Node)
 	}
-	a.unlocked(func() { pids, err = list(processes, r) })
+	a.unlocked(func() { pids, err = a.list(processes, r) })
 	if err == nil {
 		err = a.free("", r.Pod, pids) // and they stay so, by the claim
 	}
@@ -172,11 +172,11 @@ func (a *Agent) resolve(r *agentpb.RunRequest) (pids, paused []int32, err error)
 }
 
 // list gives the processes that a request names, or else those that are found, some of which may have ended.
-func list(processes checkpoint.Local, r *agentpb.RunRequest) ([]int32, error) {
+func (a *Agent) list(processes checkpoint.Local, r *agentpb.RunRequest) ([]int32, error) {
 	if len(r.Pids) > 0 {
 		return slices.Clone(r.Pids), nil
 	}
-	found, err := processes.List()
+	found, err := a.found(processes, r.Pod)
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "%v", err)
 	}
@@ -260,52 +260,4 @@ func (a *Agent) atParts(job, pod string, pids []int32) error {
 
 func overlap(a, b []int32) bool {
 	return slices.ContainsFunc(a, func(pid int32) bool { return slices.Contains(b, pid) })
-}
-
-// of says which of the processes are not the pod's. With the backend driver any process of the node could be named: those without a control page are of no
-// pod. The others need theirs to be found at all.
-func (a *Agent) of(pod string, pids []int32) error {
-	if a.o.Backend != "driver" {
-		return nil
-	}
-	listed := func(pod string) ([]int, error) {
-		b, done := a.look(a.dir(pod))
-		defer done()
-		found, err := b.List()
-		if err != nil {
-			return nil, status.Errorf(codes.Internal, "%v", err)
-		}
-		return found, nil
-	}
-	pods, err := a.pods()
-	if err != nil {
-		return err
-	}
-	for _, other := range pods {
-		if other == "" || other == pod {
-			continue
-		}
-		found, err := listed(other)
-		if err != nil {
-			return err
-		}
-		for _, pid := range pids {
-			if slices.Contains(found, int(pid)) {
-				return status.Errorf(codes.NotFound, "process %d is of pod %q; the request is for pod %q", pid, other, pod)
-			}
-		}
-	}
-	if pod == "" {
-		return nil
-	}
-	found, err := listed(pod)
-	if err != nil {
-		return err
-	}
-	for _, pid := range pids {
-		if !slices.Contains(found, int(pid)) {
-			return status.Errorf(codes.NotFound, "process %d of pod %q: %v", pid, pod, gpu.ErrNoPage)
-		}
-	}
-	return nil
 }
