@@ -151,9 +151,15 @@ func TestCheck(t *testing.T) {
 		})
 		r.run("A4", func(r *report) { handOver(r, n, share) })
 		r.run("A7", func(r *report) { waitingKernel(r, n, limit) })
-		r.run("A5", func(r *report) { movedProgram(r, n, steps, share) })
+		r.run("A5", func(r *report) { movedProgram(r, n, "a program", steps, share) })
 	} else {
 		t.Logf("A1, A3 by both, A4, A5 and A7 are not run: the driver has %.0f of its 6 functions for checkpoints", has)
+	}
+	if dir != "" {
+		pytorch(r, n, "python3", 2000, share, "launches", "graphs")
+	} else {
+		trainer, _ := n.Trainer() // it takes the same commands
+		pytorch(r, n, trainer, 40, share, "launches")
 	}
 	for _, w := range r.Rows {
 		if (w.Criterion == "1" || w.Criterion == "0") && w.Verdict != "met" { // those that no time is in
@@ -189,22 +195,27 @@ func ofDriver(r *report, n *gputest.Node) {
 
 // samePrograms is the part of A3 without the driver's own checkpoint: a paused program computes the same.
 func samePrograms(r *report, n *gputest.Node, steps int) {
-	plain := n.StartPlain(r.t)
-	plain.Do("alloc %d", 16*mib)
-	plain.Send("train 0 %d %d", 16*mib, steps)
-	want := plain.Until("sum ")
-	plain.Kill()
-	p := n.Start(r.t)
+	want, _ := trained(n.StartPlain(r.t), steps, nil)
+	got, _ := trained(n.Start(r.t), steps, func(p *gputest.Program) {
+		pause(r.t, n, p)
+		resume(r.t, n, p)
+	})
+	r.judge("A3", "a program paused twice ends with the same bits", truth(got == want), "", "1", got == want)
+}
+
+// trained is what a training ends with, and how long its last half took. In the first half it is moved twice.
+func trained(p *gputest.Program, steps int, move func(*gputest.Program)) (sum string, last time.Duration) {
 	defer p.Kill()
 	p.Do("alloc %d", 16*mib)
 	p.Send("train 0 %d %d", 16*mib, steps)
-	for _, at := range []int{steps / 4, steps / 2} {
+	for _, at := range []int{steps / 40 * 10, steps / 20 * 10} {
 		p.Until(fmt.Sprintf("step %d", at))
-		pause(r.t, n, p)
-		resume(r.t, n, p)
+		if move != nil {
+			move(p)
+		}
 	}
-	same := p.Until("sum ") == want
-	r.judge("A3", "a program paused twice ends with the same bits", truth(same), "", "1", same)
+	began := time.Now()
+	return p.Until("sum "), time.Since(began)
 }
 
 // pauses is A2: the time of a pause by what is active, beside copies to pinned memory.

@@ -124,7 +124,7 @@ func hybridPauses(r *report, n *gputest.Node, share float64, driver func(bytes f
 }
 
 // movedProgram is A5: a program that moved to an image in the middle of its work, and ended, comes back and computes the same.
-func movedProgram(r *report, n *gputest.Node, steps int, share float64) {
+func movedProgram(r *report, n *gputest.Node, what string, steps int, share float64) {
 	images, err := image.Open(r.t.Context(), image.Dir(r.t.TempDir()), nil, true)
 	if err != nil {
 		r.t.Fatal(err)
@@ -135,11 +135,7 @@ func movedProgram(r *report, n *gputest.Node, steps int, share float64) {
 		r.t.Logf("A5 is not run: %v", err)
 		return
 	}
-	plain := n.StartPlain(r.t)
-	plain.Do("alloc %d", 16*mib)
-	plain.Send("train 0 %d %d", 16*mib, steps)
-	want := plain.Until("sum ")
-	plain.Kill()
+	want, _ := trained(n.StartPlain(r.t), steps, nil)
 	p := n.StartWithFiles(r.t)
 	p.Do("alloc %d", 16*mib)
 	more := int(min(number(r.t, p.Do("left"), 1)*share, 2048*mib)) / mib * mib
@@ -159,7 +155,7 @@ func movedProgram(r *report, n *gputest.Node, steps int, share float64) {
 			r.t.Fatal(err)
 		}
 		p.Wait()
-		r.record("A5", fmt.Sprintf("a process of %d MiB to an image%s", saved.Bytes/mib, by), time.Since(began).Seconds()*1e3, "ms")
+		r.record("A5", fmt.Sprintf("%s, %d MiB, to an image%s", what, saved.Bytes/mib, by), time.Since(began).Seconds()*1e3, "ms")
 		if w.Ghost {
 			r.record("A4", "the driver checkpoints a process that handed over", 1, "")
 		}
@@ -167,8 +163,8 @@ func movedProgram(r *report, n *gputest.Node, steps int, share float64) {
 		if _, _, err := w.Restore(r.t.Context(), saved.Entry, long); err != nil {
 			r.t.Fatal(err)
 		}
-		r.record("A5", "and back"+by, time.Since(began).Seconds()*1e3, "ms")
+		r.record("A5", what+", back"+by, time.Since(began).Seconds()*1e3, "ms")
 	}
 	same := p.Until("sum ") == want
-	r.judge("A5", "a program that was moved ends with the same bits", truth(same), "", "1", same)
+	r.judge("A5", what+" that was moved ends with the same bits", truth(same), "", "1", same)
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -38,9 +37,7 @@ func (n *Node) StartWithFiles(tb testing.TB) *Program {
 	defer out.Close()
 	read, err := os.Open(out.Name())
 	fail(err)
-	trainer, environment := n.Trainer()
-	p := &Program{tb: tb, c: exec.Command(trainer), in: in}
-	p.c.Env = environment
+	p := &Program{tb: tb, c: n.command(n.withShim()), in: in}
 	// The program does not inherit what this process was left with: a file or a lock from outside that criu would refuse.
 	fail(unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC))
 	// What runs the tests may have no session in their PID namespace: that of the program, criu would refuse.

@@ -105,6 +105,32 @@ type Node struct {
 	driver string // the folder of libcuda.so.1
 	fake   []string
 	attr   *syscall.SysProcAttr // of the programs
+	// program is what is started in place of the trainer, with the environment of this process.
+	program []string
+}
+
+// With returns the node with another program, which takes those of the trainer's commands that it is given, and answers as the trainer does.
+func (n *Node) With(program ...string) *Node {
+	other := *n
+	other.program = program
+	return &other
+}
+
+// command is the program that Start starts, with an environment.
+func (n *Node) command(environment []string) *exec.Cmd {
+	if n.program == nil {
+		c := exec.Command(n.b.trainer())
+		c.Env = append(environment, n.fake...)
+		return c
+	}
+	c := exec.Command(n.program[0], n.program[1:]...)
+	c.Env = append(os.Environ(), append(environment, n.fake...)...)
+	for i, v := range c.Env { // its own libraries, behind ours
+		if own := os.Getenv("LD_LIBRARY_PATH"); own != "" && strings.HasPrefix(v, "LD_LIBRARY_PATH=") {
+			c.Env[i] += ":" + own
+		}
+	}
+	return c
 }
 
 // NewNode returns a node whose GPU has so many MiB. The test is skipped without a C compiler.
@@ -235,8 +261,7 @@ func (n *Node) StartPlain(tb testing.TB) *Program {
 
 func (n *Node) start(tb testing.TB, environment ...string) *Program {
 	tb.Helper()
-	p := &Program{tb: tb, c: exec.Command(n.b.trainer())}
-	p.c.Env = append(environment, n.fake...)
+	p := &Program{tb: tb, c: n.command(environment)}
 	p.c.SysProcAttr = n.attr
 	p.c.Stderr = os.Stderr
 	var err error
