@@ -25,6 +25,7 @@ const (
 	Choice // Args[0] if Args[1] else Args[2]
 	Index  // Of[Args[0]]
 	Member // Of.Text, where Of is more than a name
+	Each   // a comprehension: Args[0] for Args[1] in Args[2]
 )
 
 // Expr is an expression.
@@ -146,15 +147,20 @@ func (p *parser) expr() Expr {
 
 func (p *parser) lambda() Expr {
 	e := Expr{Line: p.tok.line}
+	var names []string
+	p.advance()
 	for !p.atEnd() && !p.is(":") {
 		if p.is(")") || p.is("]") || p.is("}") {
 			return e
+		}
+		if p.tok.kind == name {
+			names = append(names, p.tok.text)
 		}
 		p.advance()
 	}
 	p.advance()
 	body := p.expr()
-	return Expr{Kind: Call, Of: &Expr{Kind: Name, Text: "lambda"}, Args: []Expr{body}, Line: e.Line}
+	return Expr{Kind: Call, Text: strings.Join(names, " "), Of: &Expr{Kind: Name, Text: "lambda"}, Args: []Expr{body}, Line: e.Line}
 }
 
 func (p *parser) binary(least int) Expr {
@@ -174,6 +180,9 @@ func (p *parser) binary(least int) Expr {
 		}
 		p.advance()
 		if op == "not" || op == "is" { // not in, is not
+			if p.isWord("not") {
+				op = "is not"
+			}
 			if p.isWord("in") || p.isWord("not") {
 				p.advance()
 			}
@@ -192,7 +201,10 @@ func (p *parser) unary() Expr {
 	case p.is("+"):
 		p.advance()
 		return p.binary(11)
-	case p.is("~"), p.is("*"), p.is("**"):
+	case p.is("*"): // of a call: all items of a list
+		p.advance()
+		return Expr{Text: "*", Args: []Expr{p.binary(11)}, Line: line}
+	case p.is("~"), p.is("**"):
 		p.advance()
 		p.binary(11)
 		return Expr{Line: line}
@@ -240,7 +252,7 @@ func (p *parser) atom() Expr {
 			p.advance()
 			closing := map[string]string{"(": ")", "[": "]"}[t.text]
 			items, comma := p.items(closing)
-			if t.text == "(" && len(items) == 1 && !comma {
+			if len(items) == 1 && (t.text == "(" && !comma || items[0].Kind == Each) {
 				return items[0]
 			}
 			e.Kind, e.Args = List, items
@@ -275,14 +287,43 @@ func (p *parser) items(closing string) (items []Expr, comma bool) {
 		}
 		items = append(items, p.expr())
 		if p.isWord("for") || p.isWord("async") {
-			p.skipTo(closing)
-			return []Expr{{Line: p.tok.line}}, true
+			return []Expr{p.each(items[len(items)-1], closing)}, true
 		}
 		if p.is("=") || p.is(":") { // not an item after all
 			p.advance()
 		}
 	}
 	return items, comma
+}
+
+// each reads a comprehension behind its element, up to and with the bracket that closes it. Of several loops only the first is kept.
+func (p *parser) each(element Expr, closing string) Expr {
+	e := Expr{Kind: Each, Line: element.Line}
+	if p.isWord("async") {
+		p.advance()
+	}
+	p.advance()
+	to := p.rest(p.postfix(p.atom()))
+	if !p.isWord("in") {
+		p.skipTo(closing)
+		return Expr{Line: element.Line}
+	}
+	p.advance()
+	e.Args = []Expr{element, to, p.binary(0)}
+	p.skipTo(closing)
+	return e
+}
+
+// rest reads what follows the first of the variables of a loop, and returns all.
+func (p *parser) rest(first Expr) Expr {
+	if !p.is(",") {
+		return first
+	}
+	all := Expr{Kind: List, Args: []Expr{first}, Line: first.Line}
+	for p.accept(",") && !p.isWord("in") {
+		all.Args = append(all.Args, p.postfix(p.atom()))
+	}
+	return all
 }
 
 // skipTo reads up to and with the bracket that closes what is open.
@@ -349,8 +390,9 @@ func (p *parser) postfix(e Expr) Expr {
 		case p.is("["):
 			p.advance()
 			of := e
+			first := p.is(":")
 			items, _ := p.items("]")
-			if len(items) > 1 { // a slice, or several
+			if len(items) > 1 || first { // a slice, or several
 				items = []Expr{{Kind: List, Args: items}}
 			}
 			e = Expr{Kind: Index, Of: &of, Args: items, Line: e.Line}
@@ -390,7 +432,7 @@ func (p *parser) arguments(e *Expr) {
 		default:
 			e.Args = append(e.Args, p.expr())
 			if p.isWord("for") || p.isWord("async") {
-				p.skipTo(")")
+				e.Args[len(e.Args)-1] = p.each(e.Args[len(e.Args)-1], ")")
 				return
 			}
 			if p.is("=") || p.is(":") {

@@ -28,7 +28,10 @@ type Statement struct {
 	Else       bool   // of an If: what stands before it did not hold. Of an else Value is unknown; it may be that of a loop or a try, too
 	Module     string // of an import, with leading dots if it is relative
 	Names      []string
-	Target     string // a name with dots, or empty if it is more than that
+	As         []string // of an import: the names that Names get here; of import a.b as c, c alone, or empty
+	Target     string   // a name with dots, or empty if it is more than that
+	To         []Expr   // all that an Assign, a For or a with gives a value, of each name = what is on its left
+	Word       string   // with which it begins, of those that begin with a word of their own: return, with, break
 	Value      Expr
 	Args       []Expr
 	Params     []Param
@@ -41,6 +44,7 @@ type Param struct {
 	Name    string
 	Default Expr // unknown if there is none
 	Line    int
+	Stars   int // how many stand before it, as in *args and **options
 }
 
 // block is a class or function, and how far it is indented.
@@ -86,6 +90,10 @@ func Parse(source []byte) []Statement {
 			blocks = append(blocks, block{s.Target, s.Kind == Class, indent})
 		}
 		all = append(all, s)
+		for s.Kind == Import && len(s.Names) == 0 && p.accept(",") { // import os, sys
+			s.Module, s.As = p.dotted(), p.as()
+			all = append(all, s)
+		}
 		if !p.atEnd() && p.accept(":") && !p.atEnd() { // the body stands on the same line
 			continue
 		}
@@ -116,6 +124,7 @@ func (p *parser) statement() Statement {
 	case "import":
 		p.advance()
 		s.Kind, s.Module = Import, p.dotted()
+		s.As = p.as()
 	case "from":
 		p.from(&s)
 	case "class":
@@ -132,10 +141,8 @@ func (p *parser) statement() Statement {
 	case "for":
 		p.advance()
 		target := p.postfix(p.atom())
-		for p.accept(",") {
-			p.postfix(p.atom())
-		}
-		s.Kind = For
+		to := p.rest(target)
+		s.Kind, s.To = For, []Expr{to}
 		if target.Kind == Name {
 			s.Target = target.Text
 		}
@@ -144,6 +151,7 @@ func (p *parser) statement() Statement {
 			s.Value = p.expr()
 		}
 	case "if", "elif", "while", "return", "assert", "raise", "with", "del", "else", "try", "finally", "except", "global", "nonlocal", "pass", "yield", "case", "print":
+		s.Word = word
 		if word == "print" && p.peek().text == "(" {
 			s.Value = p.expr()
 			break
@@ -159,10 +167,16 @@ func (p *parser) statement() Statement {
 			break
 		}
 		s.Value = p.expr()
+		if word == "return" && p.is(",") {
+			s.Value = Expr{Kind: List, Args: []Expr{s.Value}, Line: s.Line}
+			for p.accept(",") && !p.atEnd() {
+				s.Value.Args = append(s.Value.Args, p.expr())
+			}
+		}
 		if word == "with" && p.isWord("as") {
 			p.advance()
 			if p.tok.kind == name {
-				s.Kind, s.Target = Assign, p.tok.text
+				s.Kind, s.Target, s.To = Assign, p.tok.text, []Expr{{Kind: Name, Text: p.tok.text, Line: s.Line}}
 			}
 			p.advance()
 		}
@@ -185,6 +199,17 @@ func (p *parser) dotted() string {
 	return b.String()
 }
 
+// as reads the name that an import gives a module, if it does.
+func (p *parser) as() []string {
+	if !p.isWord("as") {
+		return nil
+	}
+	p.advance()
+	to := p.tok.text
+	p.advance()
+	return []string{to}
+}
+
 func (p *parser) from(s *Statement) {
 	p.advance()
 	s.Kind, s.Module = Import, p.dotted()
@@ -194,9 +219,12 @@ func (p *parser) from(s *Statement) {
 	p.advance()
 	for !p.atEnd() && !p.is(";") {
 		if p.tok.kind == name && p.tok.text == "as" {
-			p.advance() // and the name after it
+			p.advance()
+			if n := len(s.As); n > 0 {
+				s.As[n-1] = p.tok.text
+			}
 		} else if p.tok.kind == name || p.is("*") {
-			s.Names = append(s.Names, p.tok.text)
+			s.Names, s.As = append(s.Names, p.tok.text), append(s.As, p.tok.text)
 		}
 		p.advance()
 	}
@@ -209,11 +237,18 @@ func (p *parser) def(s *Statement) {
 	if !p.accept("(") {
 		return
 	}
+	stars := 0
 	for !p.atEnd() && !p.lost && !p.accept(")") {
-		if p.accept(",") || p.accept("*") || p.accept("**") || p.accept("/") {
+		if p.accept(",") || p.accept("/") {
+			stars = 0
 			continue
 		}
-		param := Param{Name: p.tok.text, Line: p.tok.line}
+		if p.is("*") || p.is("**") {
+			stars = len(p.tok.text)
+			p.advance()
+			continue
+		}
+		param := Param{Name: p.tok.text, Line: p.tok.line, Stars: stars}
 		if p.tok.kind != name {
 			p.lost = true
 			return
@@ -249,6 +284,7 @@ func (p *parser) assign(s *Statement) {
 		e = Expr{Kind: List, Args: items, Line: s.Line}
 	}
 	target := e
+	s.To = []Expr{e}
 	switch {
 	case p.is(":") && target.Kind == Name:
 		p.advance()
@@ -259,7 +295,10 @@ func (p *parser) assign(s *Statement) {
 		}
 	case p.is("="):
 		s.Kind = Assign
-		for p.accept("=") { // a = b = 1
+		for n := 0; p.accept("="); n++ { // a = b = 1
+			if n > 0 {
+				s.To = append(s.To, s.Value)
+			}
 			s.Value = p.expr()
 			if p.is(",") {
 				items := []Expr{s.Value}
@@ -273,7 +312,7 @@ func (p *parser) assign(s *Statement) {
 		p.advance()
 		s.Kind, s.Value = Augment, p.expr()
 	default:
-		s.Value = e
+		s.Value, s.To = e, nil
 		return
 	}
 	switch {
