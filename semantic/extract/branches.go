@@ -17,6 +17,7 @@ type branch struct {
 	not   []*python.Expr
 	outer *branch // in which it stands; nil: none
 	file  string
+	at    *python.Statement
 	known uint8 // whether it is taken: 0 if that is not found out yet
 }
 
@@ -52,7 +53,7 @@ func branches(all []python.Statement, file string) []*branch {
 			last = slices.DeleteFunc(last, func(o open) bool { return o.indent >= s.Indent })
 			continue
 		}
-		b := &branch{outer: outer, file: file}
+		b := &branch{outer: outer, file: file, at: s}
 		if s.Value.Kind != python.Unknown {
 			b.when = &s.Value
 		}
@@ -91,6 +92,12 @@ func (x *extraction) skips(b *branch) bool {
 }
 
 func (x *extraction) decide(b *branch) uint8 {
+	if taken, followed := x.entered(b.at); followed {
+		if taken {
+			return isTaken
+		}
+		return isSkipped
+	}
 	for _, before := range b.not {
 		if before == nil {
 			return isTaken

@@ -72,6 +72,7 @@ func (x *extraction) dataset() *candidate {
 			all = append(all, candidate{text: name, kind: word, rank: imported, weight: 1, at: x.launch.script})
 		}
 	}
+	all = append(all, x.datasetsFollowed()...)
 	all = append(all, x.spoken(facts().datasets, datasetName)...)
 	all = append(all, x.stored()...)
 	for _, w := range x.others {

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/muster-sched/muster/semantic/interpret"
 	"github.com/muster-sched/muster/semantic/metadata"
 	"github.com/muster-sched/muster/semantic/python"
 )
@@ -45,6 +46,8 @@ func Dir(ctx context.Context, dir string, o Options) (Result, error) {
 	x := newExtraction(t)
 	x.command(o.Command)
 	x.readLaunched()
+	x.followScript()
+	x.lengthsFollowed()
 	x.loops()
 	x.used()
 	x.settled = true
@@ -85,6 +88,7 @@ type extraction struct {
 	settled  bool              // all is read
 	declares bool              // the script itself declares options
 	given    given             // what training uses
+	trace    *interpret.Trace  // what happens as the script is followed; nil: it was not
 	others   []string          // words of the commands that stand beside the launch command
 	scripts  int               // how many were searched for commands
 	bases    int               // how many configurations were read for others that are based on them

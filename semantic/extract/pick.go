@@ -1,6 +1,7 @@
 package extract
 
 import (
+	"cmp"
 	"maps"
 	"path"
 	"regexp"
@@ -95,6 +96,15 @@ func (x *extraction) model() *candidate {
 			all = append(all, *c)
 		}
 	}
+	for _, c := range x.modelsFollowed() {
+		family := x.knownModel(c.text)
+		if slices.ContainsFunc(all, func(o candidate) bool {
+			return family != nil && o.rank >= declared && o.text != c.text && x.knownModel(o.text) == family
+		}) { // which says more
+			c.rank = local
+		}
+		all = append(all, c)
+	}
 	for _, m := range x.given.modules {
 		if !x.skips(m.when) {
 			all = append(all, m.candidate)
@@ -155,6 +165,9 @@ func (x *extraction) model() *candidate {
 			name = ""
 		}
 		all = append(all, candidate{text: name, kind: word, rank: declared, weight: 3, at: x.launch.script})
+	}
+	if of, text, at := x.heading(); of != nil && of.task != "" { // where nothing else says more: class Model of "# SASRec"
+		all = append(all, candidate{text: strings.Trim(of.is.FindString(strings.ToLower(text)), " _-#:"), kind: word, rank: elsewhere, weight: 9, at: at})
 	}
 	return pick(all, facts().models)
 }
@@ -429,13 +442,12 @@ func (x *extraction) argumentOf(c *call, from *candidate, weight, place int, key
 	if e == nil {
 		return nil
 	}
-	ev := evaluation{x: x, file: c.file, from: map[*setting]bool{}, budget: 200}
-	v := ev.value(e)
+	v, best, at, _ := x.evaluate(e, c.file, map[*setting]bool{})
 	if v.kind != word {
 		return nil
 	}
-	if ev.best > from.rank {
-		from.rank, from.at = ev.best, ev.at
+	if best > from.rank {
+		from.rank, from.at = best, cmp.Or(at, from.at)
 	}
 	from.weight = weight
 	from.text = v.text

@@ -389,28 +389,30 @@ func (x *extraction) task(r *Result) {
 		}
 	}
 	set(task, at)
-	if r.Model.Task == "" {
-		set(x.heading())
+	if of, _, at := x.heading(); of != nil {
+		set(of.task, at)
 	}
 	if r.Model.Task == "" {
 		set(x.subject())
 	}
 }
 
-// heading returns the task of what the README is about, by its first heading, and where that is.
-func (x *extraction) heading() (metadata.Task, string) {
-	text, ok := x.tree.open("README.md")
+// heading returns the first heading of the README, without what decorates it, and where that is, if it names a family of models.
+func (x *extraction) heading() (of *known, text, at string) {
+	source, ok := x.tree.open("README.md")
 	if !ok {
-		return "", ""
+		return nil, "", ""
 	}
 	n := 0
-	for line := range strings.SplitSeq(string(text), "\n") {
+	for line := range strings.SplitSeq(string(source), "\n") {
 		if n++; strings.HasPrefix(line, "#") {
-			if f := find(facts().models, line); f != nil {
-				return f.task, where("README.md", n)
+			for _, text := range append([]string{line}, strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" #:,()", r) })...) {
+				if of := find(facts().models, text); of != nil {
+					return of, text, where("README.md", n)
+				}
 			}
 			break
 		}
 	}
-	return "", ""
+	return nil, "", ""
 }

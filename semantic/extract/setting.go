@@ -1,6 +1,7 @@
 package extract
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -149,11 +150,10 @@ func (x *extraction) compute(s *setting) value {
 	if s.expr == nil {
 		return s.value
 	}
-	e := evaluation{x: x, file: s.file, from: map[*setting]bool{s: true}, budget: 200}
-	v := e.value(s.expr)
-	s.value, s.expr, s.via = v, nil, e.via
-	if e.best > s.rank || e.best == local && s.rank == passed { // a value that is passed on counts as what it was
-		s.rank, s.at = e.best, e.at
+	v, best, at, via := x.evaluate(s.expr, s.file, map[*setting]bool{s: true})
+	s.value, s.expr, s.via = v, nil, via
+	if best > s.rank || best == local && s.rank == passed { // a value that is passed on counts as what it was
+		s.rank, s.at = best, cmp.Or(at, s.at)
 	}
 	return v
 }
