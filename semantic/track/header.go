@@ -108,7 +108,9 @@ func (h *header) name(line []byte) (named []byte, row bool) {
 		}
 		name := h.names[i]
 		if v[0] == '[' {
-			v = bytes.Trim(v, "[] ")
+			if v = bytes.Trim(v, "[] "); len(v) == 0 {
+				continue
+			}
 		}
 		ts, _ := tokens(v, nil)
 		switch {

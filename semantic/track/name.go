@@ -26,6 +26,7 @@ type name struct {
 	unknown    bool // one of several words means nothing
 	slash      bool // words are joined by a slash
 	most       bool // one of them is max
+	letter     bool // the last word is a letter
 	only       bool // the word for a step is update, which is a part of a step in reinforcement learning
 	separator  bool // a : or = comes before the number
 	bracket    bool // a [ does
@@ -122,7 +123,7 @@ func (r *reader) unitAt(i int, u *unit) {
 	}
 	u.item = itemOf(r.text(i))
 	under := i + 2
-	if i+2 < len(r.tokens) && (r.tokens[i+1].is('/') && r.tokens[i+1].joined || r.tokens[i+1].meaning&mPer != 0) && r.tokens[i+2].meaning&units != 0 {
+	if i+2 < len(r.tokens) && (r.tokens[i+1].is('/') && (r.tokens[i+1].joined || r.tokens[i+2].meaning&mStep != 0) || r.tokens[i+1].meaning&mPer != 0) && r.tokens[i+2].meaning&units != 0 { // s/it, s / iter
 		if !t.joined && r.names(under+1) && !(under+2 < len(r.tokens) && r.tokens[under+2].kind == word) { // 16532.1 words/s : norm 1.2
 			return
 		}
@@ -195,7 +196,7 @@ skip:
 					continue
 				}
 			}
-			k.last = t.meaning
+			k.last, k.letter = t.meaning, t.to-t.from == 1
 		}
 		k.all |= t.meaning
 		k.most = k.most || string(r.text(j)) == "max"

@@ -53,7 +53,7 @@ func (r *reader) offer(k *name, u *unit, v float64) {
 	case k.all&mLoss != 0:
 		if k.all&(mNot|mPart|mTime) == 0 && u.num == 0 {
 			r.loss.offer(v, 0, lossRank(k), k.hash)
-			r.trains = r.trains || k.all&(mTrain|mWhole) != 0 && lossRank(k) == 2
+			r.trains = r.trains || k.all&(mTrain|mWhole) != 0 && lossRank(k) == 2 || k.words == 2 && k.all == mMean|mLoss
 		}
 		return
 	case k.words == 1 && k.all == mCost && u.num == 0, k.words == 2 && k.all == mError|mTrain && r.step.rank == 6: // train-rmse, of a boosted tree
@@ -95,7 +95,7 @@ func (r *reader) offer(k *name, u *unit, v float64) {
 		}
 	case k.last&mEpoch != 0 && k.all&mTime != 0 && k.all&mPer == 0 && !k.separator && !k.slash && u.num == 0 && whole(v): // time for epoch 3
 		r.epoch.offer(v, math.NaN(), 1, k.hash)
-	case k.all&mTime != 0 || k.words == 1 && k.all&small != 0 && k.separator && u.num == 0 || k.all&steps != 0 && u.num&small != 0 && u.den == 0:
+	case k.all&mTime != 0 || k.words == 1 && !k.letter && k.all&small != 0 && k.separator && u.num == 0 || k.all&steps != 0 && u.num&small != 0 && u.den == 0:
 		r.stepTime(k, u, v)
 	case k.last&mEpoch != 0 && u.num == 0:
 		r.epoch.offer(v, math.NaN(), 1, k.hash)
@@ -113,7 +113,7 @@ func (r *reader) ofEpoch(k *name, u *unit) bool {
 
 func lossRank(k *name) int {
 	switch {
-	case k.words == 1:
+	case k.words == 1 && !k.unknown: // not l1_loss
 		return 1
 	case k.all&^(mLoss|mTrain|mWhole|mMean) == 0 && k.all&(mTrain|mWhole) != 0, k.words == 2 && k.all == mLoss:
 		return 2

@@ -231,7 +231,7 @@ func (d *day) seconds(text []byte) (float64, bool) {
 
 // number reads the number at token i, and returns the last token of it and of its unit.
 func (r *reader) number(i int) int {
-	if r.inName(i) {
+	if r.inName(i) || r.inSource(i) {
 		return i
 	}
 	if i+3 < len(r.tokens) && r.tokens[i+1].kind == word {
@@ -251,6 +251,11 @@ func (r *reader) number(i int) int {
 		}
 	}
 	slash := r.scaled(i) + 1
+	if i == 0 && slash+1 < len(r.tokens) && r.tokens[slash].is('/') && string(r.text(slash+1)) == "Unknown" && whole(r.tokens[i].value) { // Keras: 12/Unknown
+		r.step.offer(r.tokens[i].value, math.NaN(), 4, 4)
+		r.stop = slash + 1
+		return slash + 1
+	}
 	if slash+1 >= len(r.tokens) || !r.tokens[slash].is('/') && string(r.text(slash)) != "of" || r.tokens[slash+1].kind != number {
 		return r.figure(i, r.tokens[i].value)
 	}
@@ -279,6 +284,20 @@ func (r *reader) number(i int) int {
 // inName reports whether the number at token i is a part of the name of another, such as the output that TensorFlow calls features:0.
 func (r *reader) inName(i int) bool {
 	return i > 1 && i+1 < len(r.tokens) && r.tokens[i+1].is(':') && r.tokens[i+1].joined && r.tokens[i].joined && r.tokens[i-1].is(':') && r.tokens[i-1].joined && r.tokens[i-2].kind == word
+}
+
+// inSource reports whether the number at token i is the line of the program that printed the log's line: yolox.core.trainer:after_iter:238 - .
+func (r *reader) inSource(i int) bool {
+	if i < 4 || i+1 >= len(r.tokens) || !r.tokens[i].joined || !r.tokens[i-1].is(':') || !r.tokens[i+1].is('-') || r.tokens[i+1].joined {
+		return false
+	}
+	j := i - 1
+	for ; j > 0 && r.tokens[j].joined; j-- {
+		if r.tokens[j].is(':') && j < i-1 {
+			return true
+		}
+	}
+	return false
 }
 
 // duration reads a duration of several units, such as 1h 38m 21s or 2m13s, whose first number is token i, and returns its last token and its seconds.
@@ -433,7 +452,7 @@ const inBar = 2
 
 // behindBar reports whether the pair at token i stands behind the cells of a bar: 37%|███   | 37/100.
 func (r *reader) behindBar(i, end int) bool {
-	if end+1 < len(r.tokens) && r.tokens[end+1].is(bar) { // Keras: 37/100 ━━━━
+	if t := r.tokens[end+1:]; len(t) > 0 && t[0].is(bar) || len(t) > 2 && t[0].is('[') && t[1].kind == clock && t[2].is('<') { // Keras: 37/100 ━━━━; 37/100 [00:59<01:39
 		return true
 	}
 	if i == 0 || !r.tokens[i-1].is('|') && !r.tokens[i-1].is(bar) && !r.tokens[i-1].is(']') {
@@ -466,6 +485,13 @@ func (r *reader) figure(i int, v float64) int {
 	if i+1 < len(r.tokens) && r.tokens[i+1].is('?') {
 		return end
 	}
+	if next := i + 1; k.all&mLoss != 0 && k.all&(mOther|mNot|mPart) == 0 && !k.separator && whole(v) && next < len(r.tokens) && r.tokens[next].kind == number && !r.tokens[next].joined &&
+		bytes.IndexByte(r.text(i), '.') < 0 && bytes.IndexByte(r.text(next), '.') > 0 { // Train loss 25 0.625
+		r.step.offer(v, math.NaN(), 2, 15)
+		r.loss.offer(r.tokens[next].value, 0, lossRank(&k), k.hash)
+		r.stop = next
+		return next
+	}
 	switch {
 	case k.all == 0 && u.num == mEpoch && r.tokens[i+1].joined && r.names(i+2) && whole(v): // ESPnet's 3epoch:train
 		r.epoch.offer(v, math.NaN(), 3, 10)
@@ -473,7 +499,7 @@ func (r *reader) figure(i int, v float64) int {
 		r.step.offer(v, math.NaN(), 6, 7)
 	case k.words == 1 && k.all == mTrain && k.separator && whole(v) && i+1 < len(r.tokens) && r.tokens[i+1].is('['): // Train: 5 [ 350/1251
 		r.epoch.offer(v, math.NaN(), 2, k.hash)
-	case k.words == 0 && r.step.rank > 0 && u.num&(mSecond|mMilli|mMicro) != 0 && u.den == 0 && r.tokens[i-1].is('|') && end+1 < len(r.tokens) && r.tokens[end+1].is('|'): // | 250.00 ms |
+	case k.words == 0 && r.step.rank > 0 && u.num&(mSecond|mMilli|mMicro) != 0 && u.den == 0 && r.tokens[i-1].is('|') && (end+1 == len(r.tokens) || r.tokens[end+1].is('|')): // | 250.00 ms |
 		r.seconds(v*timeUnit(u.num), anyTime, &k)
 	}
 	switch {
@@ -525,7 +551,14 @@ func (r *reader) behind(i, end int, v float64) int {
 // leads reports whether the number at token i is all that is before the figures of the line: [40]<tab>train-logloss:0.1, 40:<tab>learn: 0.1, 40<tab>images/sec: 5.5
 // or, behind the source line of abseil, train.py:48] [500] loss=0.1.
 func (r *reader) leads(i int) bool {
+	if i == 3 && len(r.tokens) > 4 && r.tokens[0].is('[') && r.tokens[1].kind == number && r.tokens[2].is(']') && r.tokens[4].is('|') { // [  0]     520 || loss: 3.5
+		r.epoch.offer(r.tokens[1].value, math.NaN(), 6, 14)
+		return true
+	}
 	if i == 0 && len(r.tokens) > 3 && !r.tokens[0].joined {
+		if r.tokens[1].is('|') && r.tokens[2].kind == word && r.tokens[3].kind == number { // 10 | loss 9.375
+			return true
+		}
 		end := 0
 		if r.tokens[1].is(':') && r.tokens[1].joined {
 			end = 1

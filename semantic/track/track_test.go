@@ -320,6 +320,7 @@ func TestTables(t *testing.T) {
 		{"Epoch   gpu_mem       box       obj     total   targets  img_size\n2/249     5.0G   0.0625   0.0312    0.09375      12       640\n", " epoch 2 loss 0.09375"},
 		{"Step (% Done)       Train Iter (time)    ETA (time)           Train Rays / Sec        trainer.py:604\n-----------------------------------------       trainer.py:554\n" +
 			"4100 (82.00%)       42.500 ms            39 s, 250.5 ms       14.50 M                 trainer.py:566\n", " 4100 time 0.0425 rate 14.5 rays/s"},
+		{"Step      Train loss              Test loss               Test metric\n0         [1.25e+02, 3.50e+04]    [1.50e+02, 0.00e+00]    []\n", " 0 loss 125"},
 		{"Step\tImg/sec\ttotal_loss\n10\timages/sec: 312.5 +/- 0.1 (jitter = 0.5)\t9.125\n", " 10 rate 312.5 images/s loss 9.125"},
 		{"steps\tepisodes\telapsed\tmean\taverage_v\taverage_loss\n500\t5\t99.25\t-2.5\t[-2.125]\t0.5\n", " 500 loss 0.5"},
 		{"Trial name      status    iter  total time (s)    ts\n-------------   -------   ----  ---------------  -----\nPPO_1a_00000   RUNNING      3     30.25   4000\n", " 3"},

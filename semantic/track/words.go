@@ -51,7 +51,7 @@ var words = compile([]vocabulary{
 	{mLoss, "loss losses nll logloss mlogloss xent objf"},
 	{mLoss | mTrain, "learn"},
 	{mError, "rmse mae mse error merror"},
-	{mTime, "time timing duration latency dt take took takes"},
+	{mTime, "time timing duration latency dt take took takes timer"},
 	{mPer, "per"},
 	{mSecond, "s sec secs second seconds"},
 	{mStep | mPer | mSecond, "ups"},
