@@ -68,7 +68,11 @@ func columnsOf(line []byte) [][]byte {
 
 // withoutSource returns a line without the file and the line of the program that some loggers put at its end: train.py:604.
 func withoutSource(line []byte) []byte {
-	if n := len(line); n == 0 || !digit(line[n-1]) {
+	n := len(line)
+	for n > 0 && digit(line[n-1]) {
+		n--
+	}
+	if n == 0 || n == len(line) || line[n-1] != ':' {
 		return line
 	}
 	if i := bytes.LastIndexByte(line, ' '); i > 0 && bytes.Contains(line[i:], []byte(".py:")) {

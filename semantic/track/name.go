@@ -26,6 +26,7 @@ type name struct {
 	unknown    bool // one of several words means nothing
 	slash      bool // words are joined by a slash
 	most       bool // one of them is max
+	updates    bool // the last word is updates
 	letter     bool // the last word is a letter
 	only       bool // the word for a step is update, which is a part of a step in reinforcement learning
 	separator  bool // a : or = comes before the number
@@ -196,7 +197,7 @@ skip:
 					continue
 				}
 			}
-			k.last, k.letter = t.meaning, t.to-t.from == 1
+			k.last, k.letter, k.updates = t.meaning, t.to-t.from == 1, t.meaning&mStep != 0 && string(r.text(j)) == "updates"
 		}
 		k.all |= t.meaning
 		k.most = k.most || string(r.text(j)) == "max"
@@ -216,7 +217,7 @@ skip:
 		k.hash = (k.hash ^ t.hash) * 1099511628211
 	}
 	if k.all&mCross != 0 && k.all&mLoss != 0 {
-		k.all &^= mNot
+		k.all &^= mNot | mScore
 	}
 	if k.all&mCost != 0 && k.all&(mStep|mBatch) != 0 {
 		k.all |= mTime

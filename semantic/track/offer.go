@@ -66,6 +66,9 @@ func (r *reader) offer(k *name, u *unit, v float64) {
 	if k.words == 2 && k.last&mStep != 0 && u.num == 0 && whole(v) && (k.all == mStep|mWhole || k.all == mStep|mNot && k.most) { // total_steps, max_steps
 		r.total = v
 	}
+	if k.updates && k.words == 2 && k.all == mStep|mNot|mNumber && u.num == 0 && whole(v) { // fairseq's num_updates
+		r.step.offer(v, math.NaN(), 6, k.hash)
+	}
 	if r.ofEpoch(k, u) {
 		r.epochPace.offer(v*timeUnit(u.num), 0, 1, k.hash)
 	}
@@ -76,7 +79,7 @@ func (r *reader) offer(k *name, u *unit, v float64) {
 		r.seconds(1/v, 2, k)
 	case u.num&(mItem|mFlop) != 0 && u.den&mSecond != 0:
 		r.throughput(k, u, v)
-	case k.all&(mNot|mPart) != 0:
+	case k.all&(mNot|mPart) != 0, k.all&mWhole != 0 && k.all&mItem != 0 && k.all&mSecond == 0 && u.num == 0: // throughput/total_tokens
 		r.beside = r.beside || k.all&mNot != 0
 		r.scored = r.scored || k.all&mScore != 0
 		if k.all&mPass != 0 && k.all&mTime != 0 {
@@ -115,7 +118,7 @@ func lossRank(k *name) int {
 	switch {
 	case k.words == 1 && !k.unknown: // not l1_loss
 		return 1
-	case k.all&^(mLoss|mTrain|mWhole|mMean) == 0 && k.all&(mTrain|mWhole) != 0, k.words == 2 && k.all == mLoss:
+	case k.all&^(mLoss|mTrain|mWhole|mMean|mCross) == 0 && k.all&(mTrain|mWhole) != 0, k.words == 2 && k.all == mLoss:
 		return 2
 	case k.all&mMean != 0:
 		return 4
@@ -208,7 +211,7 @@ const mostTokens = 100
 // conclude puts together in x what was found, and returns whether it says anything.
 func (r *reader) conclude(x *Reading) bool {
 	r.table()
-	if r.pace.value < r.part { // ESPnet's iter_time is what the loader takes
+	if r.pace.value < r.part || r.part > 0 && r.trained.rank > 0 { // ESPnet's iter_time is what the loader takes
 		r.pace = r.trained
 	}
 	*x = Reading{Step: math.NaN(), TotalSteps: math.NaN(), Epoch: math.NaN(), Epochs: math.NaN(), StepTime: math.NaN(), EpochTime: math.NaN(), Throughput: math.NaN(), Loss: math.NaN(),

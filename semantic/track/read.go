@@ -22,13 +22,13 @@ type Reading struct {
 	Loss       float64
 	HasLoss    bool
 	own        bool    // of the job whose log it is: see Own
+	anyTime    bool    // the line does not say what took StepTime
 	Elapsed    float64 // seconds since the begin of the bar that the line is
 	// At is the moment that the line begins with, in seconds from any moment: only differences mean something.
 	At float64
 
 	series uint64 // what the line prints, and by which names: lines of one print statement have the same
 
-	anyTime            bool   // the line does not say what took StepTime
 	timeName, rateName uint64 // what it calls StepTime and Throughput
 }
 
@@ -181,12 +181,12 @@ func (r *reader) moment(i int) int {
 	}
 	if t.kind == clock && i > 1 && r.names(i-1) {
 		var k name
-		if r.name(i, &k); k.words > 0 && k.all&mStamp == 0 { // dt=00:04:59, eta: 2:00:00
+		if r.name(i, &k); k.words > 0 && (k.last&mStamp == 0 || k.all&(mStep|mBatch|mEpoch) != 0) { // dt=00:04:59, eta: 2:00:00
 			r.took(i, t.value)
 			return i
 		}
 	}
-	if t.kind == clock && i+2 < len(r.tokens) && r.tokens[i+1].is('<') && r.tokens[i+2].kind == clock {
+	if t.kind == clock && i+2 < len(r.tokens) && r.tokens[i+1].is('<') && (r.tokens[i+2].kind == clock || r.tokens[i+2].kind == number) { // 9:32:53<1 is cut off
 		r.elapsed = t.value
 		return i + 2
 	}
@@ -231,16 +231,16 @@ func (d *day) seconds(text []byte) (float64, bool) {
 
 // number reads the number at token i, and returns the last token of it and of its unit.
 func (r *reader) number(i int) int {
-	if r.inName(i) || r.inSource(i) {
+	if r.tokens[i].joined && i > 1 && r.tokens[i-1].is(':') && (r.inName(i) || r.inSource(i)) {
 		return i
 	}
 	if i+3 < len(r.tokens) && r.tokens[i+1].kind == word {
-		if end, v := r.duration(i); end > i {
+		if end, v := r.duration(i); end > i { // several parts
 			r.took(i, v)
 			r.stop = end
 			return end
 		}
-		if t := r.tokens[i+1:]; t[0].meaning&(mStep|mBatch|mEpoch) != 0 && t[1].is('/') && t[2].kind == number && whole(t[2].value) && whole(r.tokens[i].value) && r.tokens[i].value <= t[2].value { // 7 epoch / 20 epochs
+		if t := r.tokens[i+1:]; t[1].is('/') && t[0].meaning&(mStep|mBatch|mEpoch) != 0 && t[2].kind == number && whole(t[2].value) && whole(r.tokens[i].value) && r.tokens[i].value <= t[2].value { // 7 epoch / 20 epochs
 			c := &r.step
 			if t[0].meaning&mEpoch != 0 {
 				c = &r.epoch
@@ -303,6 +303,9 @@ func (r *reader) inSource(i int) bool {
 // duration reads a duration of several units, such as 1h 38m 21s or 2m13s, whose first number is token i, and returns its last token and its seconds.
 func (r *reader) duration(i int) (end int, sum float64) {
 	end = i
+	if !r.tokens[i+1].joined || r.tokens[i+1].to-r.tokens[i+1].from > 3 {
+		return end, 0
+	}
 	for parts, largest := 0, math.Inf(1); i+1 < len(r.tokens) && r.tokens[i+1].kind == word && r.tokens[i+1].joined; parts++ {
 		unit := clockUnit(r.text(i + 1))
 		v := r.tokens[i].value
@@ -452,7 +455,7 @@ const inBar = 2
 
 // behindBar reports whether the pair at token i stands behind the cells of a bar: 37%|███   | 37/100.
 func (r *reader) behindBar(i, end int) bool {
-	if t := r.tokens[end+1:]; len(t) > 0 && t[0].is(bar) || len(t) > 2 && t[0].is('[') && t[1].kind == clock && t[2].is('<') { // Keras: 37/100 ━━━━; 37/100 [00:59<01:39
+	if t := r.tokens[end+1:]; len(t) > 0 && t[0].is(bar) || len(t) > 2 && i > 0 && r.tokens[i-1].is('|') && t[0].is('[') && t[1].kind == clock && t[2].is('<') { // Keras: 37/100 ━━━━; ###|37/100[00:59<01:39
 		return true
 	}
 	if i == 0 || !r.tokens[i-1].is('|') && !r.tokens[i-1].is(bar) && !r.tokens[i-1].is(']') {
@@ -499,6 +502,8 @@ func (r *reader) figure(i int, v float64) int {
 		r.step.offer(v, math.NaN(), 6, 7)
 	case k.words == 1 && k.all == mTrain && k.separator && whole(v) && i+1 < len(r.tokens) && r.tokens[i+1].is('['): // Train: 5 [ 350/1251
 		r.epoch.offer(v, math.NaN(), 2, k.hash)
+	case k.words == 1 && i > 2 && u.num&mSecond != 0 && u.den == 0 && r.tokens[i-2].kind == number && r.tokens[i-3].meaning&mTrain != 0 && string(r.text(i-1)) == "in": // Train 1792 in 4.5seconds
+		r.seconds(v, anyTime, &k)
 	case k.words == 0 && r.step.rank > 0 && u.num&(mSecond|mMilli|mMicro) != 0 && u.den == 0 && r.tokens[i-1].is('|') && (end+1 == len(r.tokens) || r.tokens[end+1].is('|')): // | 250.00 ms |
 		r.seconds(v*timeUnit(u.num), anyTime, &k)
 	}

@@ -51,7 +51,7 @@ var words = compile([]vocabulary{
 	{mLoss, "loss losses nll logloss mlogloss xent objf"},
 	{mLoss | mTrain, "learn"},
 	{mError, "rmse mae mse error merror"},
-	{mTime, "time timing duration latency dt take took takes timer"},
+	{mTime, "time timing duration latency dt take took takes taken timer"},
 	{mPer, "per"},
 	{mSecond, "s sec secs second seconds"},
 	{mStep | mPer | mSecond, "ups"},
@@ -66,9 +66,9 @@ var words = compile([]vocabulary{
 	{mOther | mLoad, "load loading loaded download downloading map mapping filter filtering tokenizing tokenize save saving saved extracting resolving " +
 		"fetching uploading preprocessing preparing building indexing compiling quantizing converting scanning caching collecting reading writing"},
 	{mOther, "eval evaluate evaluating evaluation val valid validate validating validation dev test testing predict predicting prediction " +
-		"inference infer capturing capture calculating warmup sanity prompt ap labels instances"},
+		"inference infer evaluator capturing capture calculating warmup sanity prompt ap labels instances"},
 	{mPart, "data dataloader loader eta remaining left optimizer optim opt " +
-		"allreduce communication comm gather scatter sync wait waiting io copy transfer model evaluator setup start end begin stamp timestamp compute overhead idle checkpoint checkpointing " +
+		"allreduce communication comm gather scatter sync wait waiting io copy transfer model setup start end begin stamp timestamp compute overhead idle checkpoint checkpointing " +
 		"ckpt ttft tpot"},
 	{mPart | mPass, "fwd forward bwd backward bw fw"},
 	{mWhole, "elapsed total cumulative wall walltime since uptime"},
