@@ -265,8 +265,15 @@ type backward struct {
 
 // split emits the lines of a chunk but for the first one, whose begin is in the chunk before.
 func (b *backward) split(part []byte) {
+	lf, cr := len(part), len(part) // the last ones before i, or further back than it: each is searched once
 	for i := len(part) - 1; i >= 0 && !b.done; i-- {
-		end := max(bytes.LastIndexByte(part[:i+1], '\n'), bytes.LastIndexByte(part[:i+1], '\r'))
+		if lf > i {
+			lf = bytes.LastIndexByte(part[:i+1], '\n')
+		}
+		if cr > i {
+			cr = bytes.LastIndexByte(part[:i+1], '\r')
+		}
+		end := max(lf, cr)
 		if end < i {
 			b.prepend(part[end+1 : i+1])
 			b.lf = false
