@@ -109,6 +109,15 @@ func (r *reader) unitAt(i int, u *unit) {
 		i++
 		t = &r.tokens[i]
 	}
+	if !t.joined && t.meaning == 0 && t.to-t.from == 1 && (i+1 == len(r.tokens) || r.tokens[i+1].is(',')) { // 14.50 M
+		switch r.line[t.from] {
+		case 'K':
+			u.scale, u.to = 1e3, i
+		case 'M':
+			u.scale, u.to = 1e6, i
+		}
+		return
+	}
 	if !t.joined && i+2 < len(r.tokens) && r.tokens[i+1].is('_') && r.tokens[i+1].joined && r.tokens[i+2].joined {
 		return // the first word of the next name: 15.3 token_entropy: 1.02
 	}

@@ -36,6 +36,7 @@ type Reading struct {
 type reader struct {
 	figures
 	header header // the names of the columns, if the lines are a table
+	heads  bool   // the last line was a heading: epoch has the epoch that begins
 	day    day
 }
 
@@ -83,7 +84,20 @@ func (r *reader) read(line []byte, x *Reading) bool {
 		r.header.read(line)
 		return false
 	}
-	return !silent(line, r.tokens, all) && r.find(line, row) && r.conclude(x)
+	r.heads = false
+	if silent(line, r.tokens, all) || !r.find(line, row) {
+		return false
+	}
+	if r.conclude(x) {
+		return true
+	}
+	r.heads = all&mEpoch != 0 && r.heading(all)
+	return false
+}
+
+// heading reports whether the line says which epoch begins, and nothing else: "Epoch 3/100". all is what its words may mean.
+func (r *reader) heading(all meaning) bool {
+	return r.epoch.rank == 1 && r.step.rank == 0 && all&(mOther|mNot|mPart|mLast) == 0 && !r.plural()
 }
 
 // silent reports whether no line of these tokens says anything of progress: there is no word for a step, a loss, a time or what is processed, no time of a

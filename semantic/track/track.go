@@ -31,6 +31,8 @@ type Tracker struct {
 	lines  int64
 	steps  bool // a line has named a step, or the time of one
 	added  bool // not all readings are of lines
+
+	heading choice // the epoch of the last line that says nothing else: of the steps after it that do not name theirs
 }
 
 // series is the readings of one print statement.
@@ -54,6 +56,9 @@ func (t *Tracker) Line(line []byte) (Reading, bool) {
 func (t *Tracker) read(line []byte, x *Reading) bool {
 	t.lines++
 	if !t.r.read(line, x) {
+		if t.r.heads {
+			t.heading = t.r.epoch
+		}
 		return false
 	}
 	x.Line = t.lines - 1
@@ -77,6 +82,9 @@ func (t *Tracker) Add(x Reading) {
 }
 
 func (t *Tracker) add(x Reading) {
+	if t.heading.rank > 0 && math.IsNaN(x.Epoch) && !math.IsNaN(x.Step) {
+		x.Epoch, x.Epochs = t.heading.value, t.heading.total
+	}
 	i := slices.IndexFunc(t.series, func(s series) bool { return s.id == x.series })
 	if i < 0 {
 		if i = len(t.series); i < kinds {
@@ -284,16 +292,30 @@ func Tail(r io.ReaderAt, size, bound int64) (*Tracker, error) {
 		return Read(io.NewSectionReader(r, 0, size))
 	}
 	from := new(reader)
-	var found []Reading
-	err := logtext.Backward(io.NewSectionReader(r, size-bound, bound), bound, func(line []byte) bool {
+	type line struct {
+		x       Reading
+		heading choice
+	}
+	var found []line
+	readings := 0
+	err := logtext.Backward(io.NewSectionReader(r, size-bound, bound), bound, func(text []byte) bool {
 		var x Reading
-		if from.read(line, &x) {
-			found = append(found, x)
+		switch {
+		case from.read(text, &x):
+			found = append(found, line{x: x})
+			readings++
+		case from.heads:
+			found = append(found, line{heading: from.epoch})
 		}
-		return len(found) < recent
+		return readings < recent
 	})
 	t := new(Tracker)
-	for _, x := range slices.Backward(found) {
+	for _, l := range slices.Backward(found) {
+		if l.heading.rank > 0 {
+			t.heading = l.heading
+			continue
+		}
+		x := l.x
 		x.Line = t.lines
 		t.lines++
 		t.inEpochs(&x)

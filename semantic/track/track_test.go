@@ -181,6 +181,32 @@ func TestSinceBegin(t *testing.T) {
 	}
 }
 
+// A line that names an epoch and nothing else says of which the steps after it are.
+func TestHeading(t *testing.T) {
+	var b strings.Builder
+	for e := 1; e <= 12; e++ {
+		fmt.Fprintf(&b, "Epoch %d/20\n", e)
+		for i := 100; i <= 500; i += 100 {
+			fmt.Fprintf(&b, "%d/500 [=====>....] - ETA: 1s - 2s/step - loss: 0.5\n", i)
+		}
+		fmt.Fprintf(&b, "Saving the model of epoch 1\n%s\n", strings.Repeat("x", 20_000))
+	}
+	for _, p := range []Progress{follow(t, b.String()), follow(t, b.String()+"Epoch 13/20\n")} {
+		if p.Step != 500 || p.Epoch != 12 || p.Epochs != 20 || p.Left != 8*500*2 {
+			t.Errorf("%+v", p)
+		}
+	}
+	long := strings.Repeat(strings.Repeat("x", 99)+"\n", short/100) + b.String()
+	tr, err := Tail(strings.NewReader(long), int64(len(long)), int64(len(long)))
+	if p := tr.Progress(); err != nil || p.Epoch != 12 || p.Left != 8*500*2 {
+		t.Errorf("%+v, %v from the end", p, err)
+	}
+	all, err := ReadAll(strings.NewReader(b.String()))
+	if err != nil || len(all) != 60 || !math.IsNaN(all[59].Epoch) {
+		t.Errorf("%d readings, %v, want 60 that say what their lines do", len(all), err)
+	}
+}
+
 // Every other step waits for the data: those are no measure of a step.
 func TestOutliers(t *testing.T) {
 	var b strings.Builder
@@ -319,7 +345,7 @@ func TestTables(t *testing.T) {
 		{"# step      rmse_trn    lr\n    0      2.5e+01      1.0e-03\n  100    1.25e+01      1.0e-03\n", " 0; 100"},
 		{"Epoch   gpu_mem       box       obj     total   targets  img_size\n2/249     5.0G   0.0625   0.0312    0.09375      12       640\n", " epoch 2 loss 0.09375"},
 		{"Step (% Done)       Train Iter (time)    ETA (time)           Train Rays / Sec        trainer.py:604\n-----------------------------------------       trainer.py:554\n" +
-			"4100 (82.00%)       42.500 ms            39 s, 250.5 ms       14.50 M                 trainer.py:566\n", " 4100 time 0.0425 rate 14.5 rays/s"},
+			"4100 (82.00%)       42.500 ms            39 s, 250.5 ms       14.50 M                 trainer.py:566\n", " 4100 time 0.0425 rate 1.45e+07 rays/s"},
 		{"Step      Train loss              Test loss               Test metric\n0         [1.25e+02, 3.50e+04]    [1.50e+02, 0.00e+00]    []\n", " 0 loss 125"},
 		{"Step\tImg/sec\ttotal_loss\n10\timages/sec: 312.5 +/- 0.1 (jitter = 0.5)\t9.125\n", " 10 rate 312.5 images/s loss 9.125"},
 		{"steps\tepisodes\telapsed\tmean\taverage_v\taverage_loss\n500\t5\t99.25\t-2.5\t[-2.125]\t0.5\n", " 500 loss 0.5"},
