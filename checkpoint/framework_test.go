@@ -336,6 +336,29 @@ func TestFilesOfOthers(t *testing.T) {
 	if _, err := s.Ask("Gated", time.Second); !errors.Is(err, gpu.ErrGone) {
 		t.Errorf("a process that is another: %v", err)
 	}
+	// Nor is one that a pod's file names, and that knows nothing of it.
+	victim := exec.Command("sleep", "600")
+	if err := victim.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { victim.Process.Kill(); victim.Wait() }()
+	started, err := gpu.StartTime(victim.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged := put(fmt.Sprintf("%d.self", victim.Process.Pid), fmt.Sprintf("signal=9 started=%d", started))
+	defer forged.Close()
+	of, err := gpu.OpenSelf(dir, victim.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer of.Close()
+	if _, err := of.Ask("Gated", time.Second); err == nil || !strings.Contains(err.Error(), "expected the process that has the file open") {
+		t.Errorf("a process that is not the file's: %v", err)
+	}
+	if !gpu.Alive(victim.Process.Pid) {
+		t.Error("it was killed")
+	}
 	put("9.says", "x Gated").Close()
 	if _, err := s.Says(); err == nil {
 		t.Error("what it says cannot be read")
