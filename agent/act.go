@@ -56,8 +56,8 @@ func (a *Agent) giveUp(op *operation, why error) bool {
 	}
 }
 
-// end records how an operation ended. If that cannot be written it is begun again by
-// the next agent, which finds its work done.
+// end records how an operation ended. While that cannot be written it is tried again, and nothing else begins on its processes: the next agent would begin
+// the operation once more, and finds its work done.
 func (a *Agent) end(op *operation, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -69,10 +69,25 @@ func (a *Agent) end(op *operation, err error) {
 	took := o.Ended.AsTime().Sub(o.Began.AsTime())
 	a.o.Metrics.operations.WithLabelValues(name(o.Action), strings.ToLower(strings.TrimPrefix(o.State.String(), "STATE_"))).Observe(took.Seconds())
 	a.o.Log.Info("operation ended", "operation", o.Id, "action", name(o.Action), "pod", o.Pod, "pids", o.Pids, "state", o.State.String(), "error", o.Message, "seconds", took.Seconds())
-	if err := a.records.put(op.record); err != nil {
-		a.o.Log.Error("the end of an operation cannot be recorded", "operation", o.Id, "error", err)
-	}
+	a.write(op)
 	close(op.done)
+	for op.unwritten && a.ctx.Err() == nil {
+		a.unlocked(func() {
+			select {
+			case <-a.ctx.Done():
+			case <-time.After(time.Second):
+			}
+		})
+		a.write(op)
+	}
+}
+
+// write writes that an operation has ended. The caller has the lock.
+func (a *Agent) write(op *operation) {
+	err := a.records.put(op.record)
+	if op.unwritten = err != nil; op.unwritten {
+		a.o.Log.Error("the end of an operation cannot be recorded; it is tried again", "operation", op.record.Operation.Id, "error", err)
+	}
 }
 
 // act does the operation's work. An agent that died at it may have left the processes

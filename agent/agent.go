@@ -82,6 +82,8 @@ type operation struct {
 	record *agentpb.Record // guarded by Agent.mu
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when it has ended
+	// unwritten says that the disk did not take that it has ended: the next agent would begin it again. Guarded by Agent.mu.
+	unwritten bool
 }
 
 // Why an operation is given up.
@@ -313,7 +315,7 @@ func (a *Agent) ids() []string {
 func (a *Agent) forget(now time.Time) {
 	for id, op := range a.operations {
 		o := op.record.Operation
-		if o.State == agentpb.State_STATE_ACTING || o.Deadline.AsTime().After(now) || o.Ended.AsTime().Add(remembered).After(now) {
+		if op.unwritten || o.State == agentpb.State_STATE_ACTING || o.Deadline.AsTime().After(now) || o.Ended.AsTime().Add(remembered).After(now) {
 			continue
 		}
 		if err := a.records.remove(id); err != nil {

@@ -38,6 +38,8 @@ type machine struct {
 	left   int
 	stuck  int // the process whose calls in flight never return; 0: none
 	full   bool
+	// refuses is the operation that the disk does not take; empty for none.
+	refuses string
 	// images are those that are stored, by name, and moved the processes whose memory is in one and not on the host.
 	images map[string][]int
 	moved  map[int]bool
@@ -198,7 +200,7 @@ func (m *machine) Drop(_ context.Context, _ string, names []string) error {
 func (m *machine) put(r *agentpb.Record) error {
 	err := m.enter()
 	defer m.mu.Unlock()
-	if m.full && err == nil {
+	if (m.full || m.refuses == r.Operation.Id) && err == nil {
 		err = errors.New("no space left on device")
 		select {
 		case m.lost <- struct{}{}:

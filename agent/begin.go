@@ -240,7 +240,11 @@ func (a *Agent) atImage(image string) error {
 // atWork says which operation is at work on processes of a pod.
 func (a *Agent) atWork(pod string, pids []int32) error {
 	for _, id := range a.ids() {
-		other := a.operations[id].record.Operation
+		op := a.operations[id]
+		other := op.record.Operation
+		if op.unwritten && other.Pod == pod && overlap(other.Pids, pids) {
+			return status.Errorf(codes.FailedPrecondition, "operation %q (%s) on these processes has ended, and the disk of node %q does not take that: wait until it does", id, name(other.Action), a.o.Node)
+		}
 		if other.State == agentpb.State_STATE_ACTING && other.Pod == pod && overlap(other.Pids, pids) {
 			return status.Errorf(codes.FailedPrecondition, "operation %q (%s) is at work on these processes: wait for it, or cancel it", id, name(other.Action))
 		}

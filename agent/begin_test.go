@@ -278,6 +278,11 @@ func (f *found) Phase(pid int) (checkpoint.Phase, error) {
 	return f.machine.Phase(pid)
 }
 
+func (f *found) Status(pid int) (checkpoint.Status, error) {
+	phase, err := f.Phase(pid)
+	return checkpoint.Status{PID: pid, Phase: phase}, err
+}
+
 // A pod is paused without its processes that have nothing on a GPU, and not without one of which that is not known.
 func TestNoProcessIsLeftOut(t *testing.T) {
 	for _, c := range []struct {
@@ -300,5 +305,64 @@ func TestNoProcessIsLeftOut(t *testing.T) {
 		if !c.left && (status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "process 1") || f.phases[2] != checkpoint.Running) {
 			t.Errorf("%v: %v %v", c.err, op, err)
 		}
+	}
+}
+
+// The disk does not take that a pause has ended: nothing that the next agent would undo begins before it does.
+func TestEndThatIsNotRecorded(t *testing.T) {
+	m := newMachine(2, checkpoint.Running)
+	full := func(is bool) {
+		m.mu.Lock()
+		m.full = is
+		m.mu.Unlock()
+	}
+	m.stuck = 2
+	a := m.agent(t)
+	ended := make(chan *agentpb.Operation, 1)
+	go func() {
+		op, _ := a.Run(context.Background(), request("a", actPause, 1, 2))
+		ended <- op
+	}()
+	for {
+		if op, err := a.Get(t.Context(), &agentpb.GetRequest{Id: "a"}); err == nil && op.State == agentpb.State_STATE_ACTING {
+			break
+		}
+	}
+	full(true)
+	if _, err := a.Cancel(t.Context(), &agentpb.CancelRequest{Id: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	if op := <-ended; op.GetState() != agentpb.State_STATE_FAILED || m.disk["a"].Operation.State != agentpb.State_STATE_ACTING {
+		t.Fatalf("%v; on disk %v", op, m.disk["a"])
+	}
+	m.mu.Lock()
+	m.stuck, m.refuses = 0, "a"
+	m.mu.Unlock()
+	full(false)
+	for _, r := range []*agentpb.RunRequest{request("b", actPause, 1)} {
+		if op, err := a.Run(t.Context(), r); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), `operation "a" (pause) on these processes has ended, and the disk`) {
+			t.Errorf("%v %v", op, err)
+		}
+	}
+	step := &agentpb.AdvanceRequest{Job: "j", Pids: []int32{2}, Epoch: 1, Goal: "Gate", Lease: durationpb.New(time.Minute)}
+	if reply, err := a.Advance(t.Context(), step); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("%v %v", reply, err)
+	}
+	m.mu.Lock()
+	m.refuses = ""
+	m.mu.Unlock()
+	for {
+		op, err := a.Run(t.Context(), request("b", actPause, 1))
+		if err == nil && op.State == agentpb.State_STATE_SUCCEEDED {
+			break
+		}
+		if status.Code(err) != codes.FailedPrecondition {
+			t.Fatalf("%v %v", op, err)
+		}
+	}
+	a.Close()
+	m.agent(t).Close()
+	if m.disk["a"].Operation.State != agentpb.State_STATE_FAILED || m.phases[1] != checkpoint.Saved || m.phases[2] != checkpoint.Running {
+		t.Errorf("on disk %v; processes %v", m.disk["a"], m.phases)
 	}
 }
