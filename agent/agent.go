@@ -381,8 +381,10 @@ func (a *Agent) processes(p pod) []*agentpb.Process {
 	}
 	processes := each(found, func(pid int) *agentpb.Process {
 		st, err := b.Status(pid)
-		if err != nil {
+		if err != nil && isNone(err) {
 			return nil // it ended, or is another backend's
+		} else if err != nil { // who pauses the pod must not leave it out
+			return &agentpb.Process{Pod: p.name, Pid: int32(pid)}
 		}
 		return &agentpb.Process{
 			Pod: p.name, Pid: int32(pid), Phase: phases[st.Phase],
@@ -392,12 +394,17 @@ func (a *Agent) processes(p pod) []*agentpb.Process {
 	return slices.DeleteFunc(processes, func(p *agentpb.Process) bool { return p == nil })
 }
 
-// each calls f for all at the same time, as what it asks may take long, and returns what it returned in their order.
+// each calls f for all at the same time, as what it asks may take long, and returns what it returned in their order. Of many, which a pod could make up,
+// some wait.
 func each[T, R any](all []T, f func(T) R) []R {
-	results := make([]R, len(all))
+	results, turns := make([]R, len(all)), make(chan struct{}, 64)
 	var wait sync.WaitGroup
 	for i, x := range all {
-		wait.Go(func() { results[i] = f(x) })
+		turns <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-turns }()
+			results[i] = f(x)
+		})
 	}
 	wait.Wait()
 	return results

@@ -366,3 +366,23 @@ func TestEndThatIsNotRecorded(t *testing.T) {
 		t.Errorf("on disk %v; processes %v", m.disk["a"], m.phases)
 	}
 }
+
+// A process of which the driver says nothing is shown: who pauses the processes of a pod that are shown must not leave it out.
+func TestProcessOfUnknownPhase(t *testing.T) {
+	f := &found{newMachine(2, checkpoint.Running), context.DeadlineExceeded}
+	a, err := open(Options{Node: "n", GPUDir: "none", Log: slog.New(slog.DiscardHandler), Open: func(string) checkpoint.Local { return f }}, f.machine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	s, err := a.Status(t.Context(), nil)
+	if err != nil || len(s.Processes) != 2 || s.Processes[0].Phase != agentpb.Phase_PHASE_UNSPECIFIED || s.Processes[1].Phase != agentpb.Phase_PHASE_RUNNING {
+		t.Errorf("%v %v", s, err)
+	}
+	if f.err = gpu.ErrGone; len(a.processes(pod{})) != 1 {
+		t.Errorf("one that has ended is shown: %v", a.processes(pod{}))
+	}
+	if many := each(make([]int, 1<<16), func(int) int { return 1 }); len(many) != 1<<16 || many[1<<16-1] != 1 {
+		t.Error("some of many are missing")
+	}
+}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strings"
@@ -81,12 +82,12 @@ func (c current) Collect(to chan<- prometheus.Metric) {
 	if s.Hardware != nil {
 		gauges(gpusDesc, gpusBy(s.Hardware))
 	}
-	counts := map[string]int{}
+	counts := map[string]int{"unknown": 0}
 	for p := range phases {
 		counts[strings.ToLower(string(p))] = 0
 	}
 	for _, p := range s.Processes {
-		counts[strings.ToLower(string(Phase(p.Phase)))]++
+		counts[cmp.Or(strings.ToLower(string(Phase(p.Phase))), "unknown")]++
 	}
 	gauges(processesDesc, counts)
 	work := map[string]int{"advance": c.partsAtWork()}
