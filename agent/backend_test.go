@@ -213,6 +213,16 @@ func TestBackendsThatDoLess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// Nor does it hide those of others.
+	flood := filepath.Join(x.n.Dir, "flood")
+	if err := os.MkdirAll(flood, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1<<14 + 1 {
+		if err := os.WriteFile(filepath.Join(flood, fmt.Sprintf("%d.page", i+1)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	steal := request("steal", actPause)
 	steal.Pod, steal.Deadline = "thief", timestamppb.New(time.Now().Add(5*time.Second))
 	h := x.agent("hybrid")

@@ -466,7 +466,31 @@ func TestDriverFindsWhatItChanged(t *testing.T) {
 	}
 	phaseIs(t, b, checkpoint.Running, p.PID)
 	other.Kill()
+	held, err := os.Open(lock(other.PID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(held.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
 	found()
+	if _, err := os.Stat(lock(other.PID)); err != nil {
+		t.Errorf("a lock that is held is removed: %v", err)
+	}
+	held.Close()
+	found()
+	if _, err := os.Stat(lock(other.PID)); !os.IsNotExist(err) {
+		t.Errorf("the lock of a process that has ended is left: %v", err)
+	}
+	// A folder with any number of files, which a pod could make, holds nothing up.
+	for i := range 1<<14 + 1 {
+		if err := os.WriteFile(filepath.Join(n.Dir, fmt.Sprintf("%d.page", i+1)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if pids, err := checkpoint.List(n.Dir); err == nil || !strings.Contains(err.Error(), "expected at most 16384 files") {
+		t.Errorf("found %d, %v", len(pids), err)
+	}
 }
 
 // Programs in containers have the ID 1 there, and others for the driver. Each is paused by its own, and the other one runs on.

@@ -307,21 +307,10 @@ type Call struct {
 }
 
 // ListChanged returns the processes that Calls of a folder have changed, in ascending order, by the locks that are left there. A lock has the start time of
-// its process: those that have ended are left out, whoever has their IDs now.
+// its process: those that have ended are left out, whoever has their IDs now, and their locks are removed.
 func ListChanged(dir string) ([]int, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	var pids []int
-	for _, e := range entries {
-		name, ok := strings.CutSuffix(e.Name(), ".lock")
-		if pid, err := strconv.Atoi(name); ok && err == nil && pid > 0 && isOf(filepath.Join(dir, e.Name()), pid) {
-			pids = append(pids, pid)
-		}
-	}
-	slices.Sort(pids)
-	return pids, nil
+	pids, err := numbered(dir, ".lock")
+	return slices.DeleteFunc(pids, func(pid int) bool { return !isOf(filepath.Join(dir, strconv.Itoa(pid)+".lock"), pid) }), err
 }
 
 // isOf says whether a lock is that of the process that has the ID now.
@@ -333,8 +322,16 @@ func isOf(lock string, pid int) bool {
 	defer f.Close()
 	text, err := short(f)
 	locked, err2 := strconv.ParseUint(strings.TrimSpace(text), 10, 64)
-	started, err3 := StartTime(pid)
-	return errors.Join(err, err2, err3) == nil && locked == started
+	if err != nil || err2 != nil {
+		return false // who takes it has not written yet
+	}
+	if started, err := StartTime(pid); err == nil && started == locked {
+		return true
+	}
+	if lockFile(f) == nil { // who has opened it meanwhile finds that it is no longer there
+		os.Remove(lock)
+	}
+	return false
 }
 
 // Begin makes a call for a process: state, thread, lock, checkpoint, restore, unlock,

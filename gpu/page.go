@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -108,23 +109,35 @@ type Page struct {
 
 // List returns the IDs of the processes that have a page in the folder, in
 // ascending order. A folder that does not exist has none.
-func List(dir string) ([]int, error) {
-	entries, err := os.ReadDir(dir)
+func List(dir string) ([]int, error) { return numbered(dir, ".page") }
+
+// mostFiles is how many files a folder of pages may have: a pod may write into its own what it likes.
+const mostFiles = 1 << 14
+
+// numbered returns the numbers of a folder's files NUMBER.SUFFIX, in ascending order.
+func numbered(dir, suffix string) ([]int, error) {
+	f, err := os.Open(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
-	}
-	if err != nil {
+	} else if err != nil {
 		return nil, err
 	}
-	var pids []int
-	for _, e := range entries {
-		name, ok := strings.CutSuffix(e.Name(), ".page")
-		if pid, err := strconv.Atoi(name); ok && err == nil && pid > 0 {
-			pids = append(pids, pid)
+	defer f.Close()
+	names, err := f.Readdirnames(mostFiles + 1)
+	if len(names) > mostFiles {
+		return nil, fmt.Errorf("%s: expected at most %d files", dir, mostFiles)
+	} else if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	var numbers []int
+	for _, name := range names {
+		name, ok := strings.CutSuffix(name, suffix)
+		if n, err := strconv.Atoi(name); ok && err == nil && n > 0 && strconv.Itoa(n) == name {
+			numbers = append(numbers, n)
 		}
 	}
-	slices.Sort(pids)
-	return pids, nil
+	slices.Sort(numbers)
+	return numbers, nil
 }
 
 // OpenPage maps the page of the process with the ID, in its own PID namespace:

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -255,20 +254,4 @@ func short(f *os.File) (string, error) {
 }
 
 // ListSelf returns the processes of a folder that save themselves, in ascending order; some may have ended.
-func ListSelf(dir string) ([]int, error) {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	} else if err != nil {
-		return nil, err
-	}
-	var pids []int
-	for _, e := range entries {
-		name, ok := strings.CutSuffix(e.Name(), ".self")
-		if pid, err := strconv.Atoi(name); ok && err == nil && pid > 0 {
-			pids = append(pids, pid)
-		}
-	}
-	slices.Sort(pids)
-	return pids, nil
-}
+func ListSelf(dir string) ([]int, error) { return numbered(dir, ".self") }

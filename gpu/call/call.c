@@ -120,24 +120,38 @@ static int name_process(int fd, int pid) {
 	return !ftruncate(fd, 0) && pwrite(fd, is, (size_t)size, 0) == size;
 }
 
+// locked opens a file and locks it; -1: another program has it. One that was removed before it was locked, as its process had ended, is no lock.
+static int locked(const char *path) {
+	struct stat st;
+	for (;;) {
+		int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+		int held = fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB);
+		if (held && (fstat(fd, &st) || st.st_nlink))
+			return fd;
+		if (fd >= 0)
+			close(fd);
+		if (!held)
+			return -1;
+	}
+}
+
 // hold takes the lock of a process; BUSY, or RESULT_FILE with errno as the value: not.
 static CUresult hold(struct process *p, int *value) {
 	char path[4096];
 	if (p->lock_fd >= 0)
 		return CUDA_SUCCESS;
 	snprintf(path, sizeof path, "%s/%d.lock", folder, p->pid);
-	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-	CUresult r = CUDA_SUCCESS;
+	int fd = locked(path);
+	if (fd < 0)
+		return BUSY;
 	errno = 0;
-	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB))
-		r = BUSY;
-	else if (!name_process(fd, p->pid))
-		r = RESULT_FILE, *value = errno ? errno : ENOSPC;
-	if (r && fd >= 0)
+	if (!name_process(fd, p->pid)) {
+		*value = errno ? errno : ENOSPC;
 		close(fd);
-	else
-		p->lock_fd = fd;
-	return r;
+		return RESULT_FILE;
+	}
+	p->lock_fd = fd;
+	return CUDA_SUCCESS;
 }
 
 // change makes a call that changes the process. The arguments are 64 bytes,
