@@ -336,7 +336,7 @@ func TestFilesOfOthers(t *testing.T) {
 	if _, err := s.Ask("Gated", time.Second); !errors.Is(err, gpu.ErrGone) {
 		t.Errorf("a process that is another: %v", err)
 	}
-	// Nor is one that a pod's file names, and that knows nothing of it.
+	// Nor is one that a pod's file names, and that knows nothing about it.
 	victim := exec.Command("sleep", "600")
 	if err := victim.Start(); err != nil {
 		t.Fatal(err)

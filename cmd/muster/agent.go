@@ -379,7 +379,7 @@ func writeRemote(w io.Writer, all []*agentpb.Process, took time.Duration, asJSON
 		if isSaved(st.Phase) {
 			copied = mebibytes(st.Active)
 		}
-		t.Add(table.Printable(pod), strconv.Itoa(st.PID), string(st.Phase), mebibytes(st.Reserved), copied, strconv.Itoa(st.Untracked))
+		t.Add(table.Printable(pod), strconv.Itoa(st.PID), cmp.Or(string(st.Phase), "-"), mebibytes(st.Reserved), copied, strconv.Itoa(st.Untracked))
 	}
 	if asJSON {
 		return nil
