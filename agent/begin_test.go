@@ -386,3 +386,22 @@ func TestProcessOfUnknownPhase(t *testing.T) {
 		t.Error("some of many are missing")
 	}
 }
+
+// The lock of an agent that was killed is that of a program, too, which it was starting.
+func TestLockIsHandedOver(t *testing.T) {
+	dir := t.TempDir()
+	log := slog.New(slog.DiscardHandler)
+	first, err := openFiles(dir, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(50*time.Millisecond, func() { first.close() })
+	second, err := openFiles(dir, log)
+	if err != nil {
+		t.Fatalf("after the end of the first: %v", err)
+	}
+	defer second.close()
+	if _, err := openFiles(dir, log); err == nil || !strings.Contains(err.Error(), "another agent runs with this folder") {
+		t.Errorf("beside another one: %v", err)
+	}
+}

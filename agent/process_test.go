@@ -4,6 +4,7 @@ package agent
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -77,12 +78,15 @@ func start(t *testing.T, dir string, environment ...string) started {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var log bytes.Buffer
+	c.Stderr = &log
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
 	lines := bufio.NewScanner(out)
 	if !lines.Scan() {
-		t.Fatal("the agent ended")
+		c.Wait()
+		t.Fatalf("the agent ended: %s", log.String())
 	}
 	_, files := certificates(dir)
 	client, err := Dial(lines.Text(), "", files)

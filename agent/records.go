@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -31,6 +32,9 @@ type files struct {
 	log  *slog.Logger
 }
 
+// handOver is how long an agent waits for the lock of the one before it.
+const handOver = time.Second
+
 func openFiles(dir string, log *slog.Logger) (*files, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -39,7 +43,12 @@ func openFiles(dir string, log *slog.Logger) (*files, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := lockFile(lock); err != nil {
+	err = lockFile(lock)
+	// A program that an agent was starting when it was killed has the lock, too, for an instant.
+	for until := time.Now().Add(handOver); err != nil && time.Now().Before(until); err = lockFile(lock) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err != nil {
 		lock.Close()
 		return nil, fmt.Errorf("%s: another agent runs with this folder: %w", dir, err)
 	}
