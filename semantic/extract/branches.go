@@ -11,7 +11,7 @@ import (
 // This file finds out which branches of a script do not run: those whose conditions ask for another value of an option or a configuration than
 // the job has, as in if args.net == "vgg".
 
-// branch is a body that runs if a condition holds, and those before it did not.
+// branch is a body that runs if a condition holds, and those before it did not, or that of a function, which runs if it is called.
 type branch struct {
 	when  *python.Expr // nil: of an else
 	not   []*python.Expr
@@ -49,6 +49,10 @@ func branches(all []python.Statement, file string) []*branch {
 			outer = stack[len(stack)-1].b
 		}
 		of[i] = outer
+		if s.Kind == python.Def {
+			stack = append(stack, open{&branch{outer: outer, file: file, at: s}, s.Indent})
+			continue
+		}
 		if s.Kind != python.If {
 			last = slices.DeleteFunc(last, func(o open) bool { return o.indent >= s.Indent })
 			continue
@@ -92,7 +96,7 @@ func (x *extraction) skips(b *branch) bool {
 }
 
 func (x *extraction) decide(b *branch) uint8 {
-	if taken, followed := x.entered(b.at); followed {
+	if taken, followed := x.entered(b.at, b.file); followed {
 		if taken {
 			return isTaken
 		}

@@ -167,10 +167,13 @@ func rankOf(v *interpret.Value) rank {
 	return local
 }
 
-// entered is whether the branch of a condition is taken, if that was followed.
-func (x *extraction) entered(s *python.Statement) (taken, followed bool) {
+// entered is whether the branch of a condition is taken, or a function called, if that was followed.
+func (x *extraction) entered(s *python.Statement, file string) (taken, followed bool) {
 	if x.trace == nil || s == nil {
 		return false, false
+	}
+	if s.Kind == python.Def { // the script was followed to its end if it trains something on the way
+		return x.trace.Reached[s], x.trace.Files[file] && s.Class == "" && x.trace.Trains()
 	}
 	taken, followed = x.trace.Entered[s]
 	return taken, followed
@@ -342,6 +345,15 @@ func (x *extraction) modelsFollowed() []candidate {
 			return false
 		})
 	}
+	names := map[string]bool{}
+	for _, c := range all {
+		names[c.text] = true
+	}
+	if len(names) > 2 { // the networks of an agent
+		for i := range all {
+			all[i].rank = min(all[i].rank, local)
+		}
+	}
 	return all
 }
 
@@ -381,7 +393,7 @@ func (x *extraction) dataIn(of *interpret.Value, at string, less int) []candidat
 		case v.Kind == interpret.String:
 			c.text = datasetName(v.Text)
 			if x.knownDataset(c.text) == nil && (!strings.Contains(v.Text, "/") || noData.MatchString(strings.ToLower(v.Text)) || written.MatchString(v.Text)) {
-				return false
+				return len(v.Items) > 0
 			}
 			if x.knownDataset(c.text) == nil {
 				c.rank, c.weight = min(c.rank, local), -less

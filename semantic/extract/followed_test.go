@@ -78,6 +78,22 @@ func TestFollowed(t *testing.T) {
 		"a detector whose name ends as that of another family": {"python main.py --arch SSD300", map[string]string{
 			"main.py": "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--arch')\n"},
 			map[string]string{"model_name": "SSD300", "task_type": "CV"}},
+		"a loop around a fit": {"python main.py", map[string]string{
+			"main.py": "from keras.models import Model\nmodel = Model(3)\nfor k in range(1, 60 + 1):\n    model.fit(rows, nb_epoch=1)\n"},
+			map[string]string{"iters": "60", "iter_type": "step"}},
+		"a session": {"python main.py", map[string]string{
+			"main.py": "import tensorflow as tf\nfrom nets import Graph\ng = Graph()\nwith tf.Session() as s:\n    for k in range(60):\n        s.run([g.loss, g.op], {g.x: draw()})\n",
+			"nets.py": "import tensorflow as tf\nclass Graph:\n    def __init__(self):\n        self.x = tf.placeholder(3)\n        self.loss = tf.nn.l2_loss(self.x)\n        self.op = tf.train.AdamOptimizer(0.1).minimize(self.loss)\n"},
+			map[string]string{"iters": "60", "iter_type": "step"}},
+		"names of a file that is not there": {"python main.py --about data/harbour.data", map[string]string{
+			"main.py": "import argparse, torch\nfrom kit import *\np = argparse.ArgumentParser()\np.add_argument('--about')\na = p.parse_args()\nd = parse(a.about)\nfeed = torch.utils.data.DataLoader(Rows(d['train']))\nfor k in range(9):\n    for x in feed:\n        loss(x).backward()\n"},
+			map[string]string{"train": "harbour"}},
+		"a function that nothing calls": {"python main.py", map[string]string{
+			"main.py": "import torch\nimport agents\ndef other():\n    policy = agents.DDPG(3)\ndef go():\n    policy = agents.HAZE(3)\n    policy.opt = torch.optim.Adam(policy.parameters())\n    for k in range(9):\n        loss(policy).backward()\ngo()\n"},
+			map[string]string{"model_name": "HAZE"}},
+		"a choice by an option": {"python main.py", map[string]string{
+			"main.py": "import argparse, torch\nimport kit\np = argparse.ArgumentParser()\np.add_argument('--long', action='store_true')\na = p.parse_args()\ntotal_steps = 900 if a.long else kit.short()\n"},
+			map[string]string{"iters": ""}},
 		"a function that calls itself": {"python main.py", map[string]string{
 			"main.py": "import torch\ndef go(n):\n    return go(n + 1)\nx = go(1)\na = b = lambda k: a(k)\na(3)\nclass A(A):\n    pass\nA().x.y()\nfor i in range(9):\n    loss(draw()).backward()\n"},
 			map[string]string{"iters": "9", "iter_type": "step"}},

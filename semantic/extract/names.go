@@ -243,7 +243,7 @@ func datasetName(text string) string {
 	if strings.Count(text, `\`) > 1 { // of Windows
 		text = strings.ReplaceAll(text, `\`, "/")
 	}
-	if strings.ContainsAny(text, "()\n<>") || strings.HasPrefix(text, "@") || len(text) > 300 {
+	if strings.ContainsAny(text, "()\n<>") || strings.HasPrefix(text, "@") || len(text) > 300 || path.Ext(text) == ".py" {
 		return ""
 	}
 	if first, rest, ok := strings.Cut(text, ","); ok && (strings.Contains(rest, "/") || strings.Contains(rest, "$")) {

@@ -49,7 +49,7 @@ func pick(all []candidate, of []known) *candidate {
 
 // noModel has endings of the names of classes that are part of a job, and no model.
 var noModel = []string{"Tokenizer", "TokenizerFast", "Processor", "FeatureExtractor", "Scheduler", "Dataset", "Datasets", "DataModule", "Loss", "Collator", "Transform", "Callback", "Metric", "Optimizer", "Trainer", "Arguments",
-	"Parser", "Logger", "Sampler", "Loader", "DataLoader", "Writer", "Adam", "AdamW", "SGD", "Sequential", "Module", "ModuleList", "Parallel", "DistributedDataParallel", "DataParallel", "DDP", "FSDP", "Runner", "Path", "Error", "Generator",
+	"Parser", "Logger", "Sampler", "Loader", "DataLoader", "Writer", "Adam", "AdamW", "SGD", "Sequential", "Module", "ModuleList", "Parallel", "DistributedDataParallel", "DataParallel", "DDP", "FSDP", "Runner", "Path", "Error", "Exception", "Generator",
 	"Env", "Buffer", "Wrapper", "Evaluator", "Checkpoint", "Engine", "Accelerator", "Namespace", "Environment", "Quantization", "BitsAndBytesConfig", "LoraConfig", "Compose", "Monitor", "Counter", "Manager", "Pipeline", "Workspace"}
 
 // model resolves the model's name.
@@ -166,7 +166,7 @@ func (x *extraction) model() *candidate {
 		}
 		all = append(all, candidate{text: name, kind: word, rank: declared, weight: 3, at: x.launch.script})
 	}
-	if of, text, at := x.heading(); of != nil && of.task != "" { // where nothing else says more: class Model of "# SASRec"
+	if of, text, at := x.heading(); of != nil { // where nothing else says more: class Model of "# SASRec"
 		all = append(all, candidate{text: strings.Trim(of.is.FindString(strings.ToLower(text)), " _-#:"), kind: word, rank: elsewhere, weight: 9, at: at})
 	}
 	return pick(all, facts().models)

@@ -217,6 +217,14 @@ func (e *evaluation) value(p *python.Expr) value {
 			return value{strings.Join(all, ", "), word}
 		}
 	case python.Choice: // where only one of both can be known, it is the default
+		if e.x.trace != nil {
+			switch holds := found(e.x.trace.Values[&p.Args[1]]); {
+			case holds.kind == none, holds.kind == boolean && holds.text == "false":
+				return e.value(&p.Args[2])
+			case holds.kind == boolean:
+				return e.value(&p.Args[0])
+			}
+		}
 		a, b := e.value(&p.Args[0]), e.value(&p.Args[2])
 		if hasGPU(&p.Args[1]) || p.Args[0].Kind == python.Index && p.Args[0].Of.Text == "sys.argv" && a.kind != unknown {
 			return a

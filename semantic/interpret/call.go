@@ -65,8 +65,8 @@ func (r *run) callExpr(sc *scope, e *python.Expr) *Value {
 		r.unknownCall(sc, e, self, name, a)
 		return nil
 	}
-	r.update(sc, e, f, self, name)
-	v := r.call(f, a.place, a.named, &e.Line)
+	r.update(sc, e, f, self, name, a)
+	v := r.call(f, a.place, a.named)
 	if v != nil && v.From.At == "" && v.Kind == Object {
 		v.From = r.at(sc, e)
 	}
@@ -74,18 +74,52 @@ func (r *run) callExpr(sc *scope, e *python.Expr) *Value {
 }
 
 // update notes a call that updates a model.
-func (r *run) update(sc *scope, e *python.Expr, f, self *Value, name string) {
-	if f != nil && f.Kind == Function && f.file != nil || !updates.MatchString(name) {
+func (r *run) update(sc *scope, e *python.Expr, f, self *Value, name string, a arguments) {
+	if f != nil && f.Kind == Function && f.file != nil {
 		return
 	}
-	if name == "step" {
-		if self != nil && !optimizes(self) || self == nil && !strings.Contains(strings.ToLower(e.Callee()), "opt") {
+	by := self
+	switch {
+	case name == "run": // of a session of TensorFlow
+		if by = minimized(a.place, 0); by == nil {
 			return
 		}
+	case name == "fit" || name == "fit_generator": // once for each pass
+		if n, ok := a.epochs().Float(); self == nil || len(r.loops) == 0 || ok && n > 1 {
+			return
+		}
+	case !updates.MatchString(name):
+		return
+	case name == "step" && (self != nil && !optimizes(self) || self == nil && !strings.Contains(strings.ToLower(e.Callee()), "opt")):
+		return
 	}
 	if len(r.trace.Updates) < 100 {
-		r.trace.Updates = append(r.trace.Updates, Update{slices.Clone(r.loops), self, name, fmt.Sprintf("%s:%d", sc.file.name, e.Line)})
+		r.trace.Updates = append(r.trace.Updates, Update{slices.Clone(r.loops), by, name, fmt.Sprintf("%s:%d", sc.file.name, e.Line)})
 	}
+}
+
+// epochs is how many passes a call of fit makes, if it says that.
+func (a arguments) epochs() *Value {
+	if v := a.named["nb_epoch"]; v != nil {
+		return v
+	}
+	return a.named["epochs"]
+}
+
+// minimized returns what an optimizer minimizes among values and what these are made of, or nil.
+func minimized(all []*Value, depth int) *Value {
+	for _, v := range all[:min(len(all), 16)] {
+		switch {
+		case v == nil || depth > 4:
+		case v.Kind == Object && (v.Text == "minimize" || v.Text == "apply_gradients"):
+			return v
+		case v.Kind == List || v.Kind == Object && !v.Folder():
+			if m := minimized(append(slices.Clip(v.Items), v.Of), depth+1); m != nil {
+				return m
+			}
+		}
+	}
+	return nil
 }
 
 // updates are methods that change the weights of a model, or compute how.
@@ -100,10 +134,10 @@ var optimizer = regexp.MustCompile(`optim|adam|sgd|lamb|lars|rmsprop|adagrad|lio
 
 // unknownCall follows functions that something unknown is given.
 func (r *run) unknownCall(sc *scope, e *python.Expr, self *Value, name string, a arguments) {
-	r.update(sc, e, nil, self, name)
+	r.update(sc, e, nil, self, name, a)
 	for _, v := range a.place {
 		if v != nil && v.Kind == Function && v.code.lambda == nil {
-			r.call(v, nil, nil, nil)
+			r.call(v, nil, nil)
 		}
 	}
 }
@@ -149,7 +183,7 @@ func (r *run) arguments(sc *scope, e *python.Expr) arguments {
 }
 
 // call calls a function, makes an object of a class, or notes that something outside of the folder is called.
-func (r *run) call(f *Value, place []*Value, named map[string]*Value, line *int) *Value {
+func (r *run) call(f *Value, place []*Value, named map[string]*Value) *Value {
 	if f == nil || r.spent() {
 		return nil
 	}
@@ -197,7 +231,7 @@ func made(by *Value, place []*Value, named map[string]*Value) *Value {
 // gives are functions outside of the folder that give what they are given, or what does the same.
 var gives = map[string]bool{"partial": true, "jit": true, "compile": true, "pmap": true, "vmap": true, "value_and_grad": true, "grad": true, "script": true, "wraps": true, "deepcopy": true, "copy": true, "filter_jit": true,
 	"filter_value_and_grad": true, "remat": true, "checkpoint": true, "cast": true, "to_container": true, "freeze": true, "unfreeze": true, "Path": true, "str": true, "DataParallel": true, "DistributedDataParallel": true, "DDP": true,
-	"expanduser": true, "abspath": true, "realpath": true, "int": true, "float": true, "convert_sync_batchnorm": true, "edict": true, "EasyDict": true, "DictConfig": true, "AttrDict": true, "from_dict": true, "ConfigDict": true, "vars": true, "function": true, "PurePath": true, "as_posix": true, "eval": true, "literal_eval": true, "normpath": true, "asdict": true}
+	"expanduser": true, "abspath": true, "realpath": true, "int": true, "float": true, "convert_sync_batchnorm": true, "edict": true, "EasyDict": true, "DictConfig": true, "AttrDict": true, "from_dict": true, "ConfigDict": true, "vars": true, "function": true, "PurePath": true, "as_posix": true, "eval": true, "literal_eval": true, "normpath": true, "asdict": true, "module_from_spec": true}
 
 // outside returns what a call of something outside of the folder gives.
 func (r *run) outside(name string, o *Value) *Value {
@@ -364,7 +398,13 @@ func (r *run) outside(name string, o *Value) *Value {
 		if c := r.config(o, 0); c != nil {
 			return &Value{Kind: List, Items: []*Value{c}}
 		}
-	case "load", "safe_load", "full_load", "load_config", "YAML", "fromfile", "from_file", "load_yaml", "unsafe_load":
+	case "spec_from_file_location": // a module by its path
+		if p := arg(1, "location"); p != nil && p.Kind == String {
+			if m := r.module(p.Text, false); m != nil {
+				return m
+			}
+		}
+	case "load", "loads", "safe_load", "full_load", "load_config", "YAML", "fromfile", "from_file", "load_yaml", "unsafe_load":
 		if c := r.config(o, 0); c != nil {
 			return c
 		}
@@ -390,7 +430,7 @@ func (r *run) outside(name string, o *Value) *Value {
 			if short == "Fire" {
 				return r.optionedCall(f)
 			}
-			return r.call(f, nil, nil, nil)
+			return r.call(f, nil, nil)
 		}
 	case "spawn":
 		if f := arg(0, "fn"); f != nil && f.Kind == Function {
@@ -398,7 +438,7 @@ func (r *run) outside(name string, o *Value) *Value {
 			if a := arg(1, "args"); a != nil && a.Kind == List {
 				place = append(place, a.Items...)
 			}
-			return r.call(f, place, nil, nil)
+			return r.call(f, place, nil)
 		}
 	case "Process", "Thread":
 		if f := o.Fields["target"]; f != nil && f.Kind == Function {
@@ -406,7 +446,7 @@ func (r *run) outside(name string, o *Value) *Value {
 			if a := o.Fields["args"]; a != nil && a.Kind == List {
 				place = a.Items
 			}
-			return r.call(f, place, nil, nil)
+			return r.call(f, place, nil)
 		}
 	case "scan", "fori_loop":
 		f, l := arg(0, ""), &Loop{Var: "scan", At: "scan"}
@@ -420,7 +460,7 @@ func (r *run) outside(name string, o *Value) *Value {
 		}
 		if f != nil && f.Kind == Function {
 			r.loops = append(slices.Clip(r.loops), l)
-			r.call(f, nil, nil, nil)
+			r.call(f, nil, nil)
 			r.loops = r.loops[:len(r.loops)-1]
 		}
 		return nil
@@ -465,7 +505,7 @@ func (r *run) outside(name string, o *Value) *Value {
 	}
 	for _, v := range given { // what it is given to call, with its settings
 		if v != nil && v.Kind == Function && v.code.lambda == nil && !r.trace.Reached[v.code.s] {
-			r.call(v, settings, nil, nil)
+			r.call(v, settings, nil)
 		}
 	}
 	return o
@@ -532,7 +572,7 @@ func (r *run) optionedCall(f *Value) *Value {
 			}
 		}
 	}
-	return r.call(f, nil, named, nil)
+	return r.call(f, nil, named)
 }
 
 // config returns the configuration that a call reads: yaml.safe_load(open("a.yaml")).
@@ -579,7 +619,7 @@ func (r *run) build(reg, cfg *Value, o *Value) *Value {
 			named[k] = v
 		}
 	}
-	return r.call(c, nil, named, nil)
+	return r.call(c, nil, named)
 }
 
 // function calls a function of the folder.
@@ -735,7 +775,7 @@ func (r *run) defaultOf(v *Value) *Value {
 			return d
 		}
 		if d := v.Fields["default_factory"]; d != nil {
-			return r.call(d, nil, nil, nil)
+			return r.call(d, nil, nil)
 		}
 		return first(v)
 	}

@@ -138,6 +138,8 @@ func (r *run) name(sc *scope, name string) *Value {
 			return text(strings.TrimSuffix(sc.file.name, ".py"))
 		case builtins[first]:
 			v = &Value{Kind: External, Text: first}
+		case sc.file.star && r.host.Known(name, sc.file.name) == nil:
+			v, ok = &Value{Kind: External, Text: first}, true
 		}
 	}
 	for more && v != nil {
@@ -202,7 +204,7 @@ func (r *run) attribute(sc *scope, v *Value, name string) *Value {
 				bound := *m
 				bound.self = v
 				if slices.Contains(m.Keys, "property") {
-					return r.call(&bound, nil, nil, nil)
+					return r.call(&bound, nil, nil)
 				}
 				return &bound
 			}
@@ -311,7 +313,7 @@ func (r *run) index(sc *scope, e *python.Expr) *Value {
 				if get := member(of.Of, "__getitem__"); get != nil && !based(of.Of, func(c *Value) bool { return strings.HasSuffix(c.Text, "Dataset") }) {
 					bound := *get
 					bound.self = of
-					return r.call(&bound, []*Value{k}, nil, nil)
+					return r.call(&bound, []*Value{k}, nil)
 				}
 			}
 			return &Value{Kind: Object, Of: of, Text: k.Text}
@@ -475,12 +477,17 @@ func arithmetic(op string, a, b *Value) *Value {
 	case a.Kind == Object || b.Kind == Object:
 		if a.Kind == String || b.Kind == String {
 			if op == "+" || op == "/" {
+				made := a // what the text is made of
 				if a.Kind == Object {
 					a = text("$")
 				} else {
-					b = text("$")
+					made, b = b, text("$")
 				}
-				return join(op, a, b)
+				v := join(op, a, b)
+				if v != nil {
+					v.Items = []*Value{made}
+				}
+				return v
 			}
 		}
 		return &Value{Kind: Object, Of: &Value{Kind: External, Text: op}, Items: []*Value{a, b}}

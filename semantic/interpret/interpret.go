@@ -63,11 +63,16 @@ type Trace struct {
 	Reached map[*python.Statement]bool // functions that are called
 }
 
+// Trains is whether a loop was found in which a model is updated.
+func (t *Trace) Trains() bool {
+	return slices.ContainsFunc(t.Updates, func(u Update) bool { return len(u.Loops) > 0 })
+}
+
 // These bound the work: the expressions and statements, the calls in calls, and the items of what a loop over a known list follows.
 const (
 	maxWork  = 400_000
 	maxDepth = 40
-	maxItems = 64
+	maxItems = 256
 	maxList  = 256
 )
 
@@ -83,7 +88,7 @@ func Run(h Host, script string) *Trace {
 	if m != nil && len(r.trace.Updates) == 0 { // what a program calls that runs the script
 		for _, name := range []string{"main", "train", "run"} {
 			if f := m.Fields[name]; f != nil && f.Kind == Function && !r.trace.Reached[f.code.s] {
-				r.call(f, nil, nil, nil)
+				r.call(f, nil, nil)
 			}
 		}
 	}
@@ -127,8 +132,8 @@ func (r *run) module(name string, main bool) *Value {
 		return nil
 	}
 	f := &file{name: name, all: all, ends: ends(all), main: main}
-	m := &Value{Kind: Module, Text: name, Fields: map[string]*Value{}, file: f}
-	r.modules[name] = m
+	r.modules[name] = &Value{Kind: Module, Text: name, Fields: map[string]*Value{}, file: f}
+	m := r.modules[name]
 	r.trace.Files[name] = true
 	r.depth++
 	loops, unsure := r.loops, r.unsure
@@ -136,7 +141,7 @@ func (r *run) module(name string, main bool) *Value {
 	r.block(&scope{vars: m.Fields, file: f}, 0, len(all))
 	r.loops, r.unsure = loops, unsure
 	r.depth--
-	return m
+	return r.modules[name] // which it may have replaced
 }
 
 // ends returns for each statement where its body ends.
@@ -518,7 +523,7 @@ func (r *run) register(sc *scope, d *python.Expr, v *Value) {
 	}
 	by := r.eval(sc, d)
 	if by != nil && by.Kind == Function {
-		r.call(by, []*Value{v}, nil, nil)
+		r.call(by, []*Value{v}, nil)
 	}
 	if by != nil && by.Kind == Object && len(by.Items) > 0 && by.Of != nil && by.Of.Kind == Object && by.Items[0] != nil && by.Items[0].Kind == String { // of a registry outside of the folder
 		by.Of.put(by.Items[0].Text, v)
@@ -611,7 +616,11 @@ func (r *run) assign(sc *scope, to *python.Expr, v *Value) {
 		}
 	case python.Index:
 		if o := r.eval(sc, to.Of); o != nil && len(to.Args) == 1 {
-			if k := r.eval(sc, &to.Args[0]); k != nil && (k.Kind == String || k.Kind == Number) {
+			k := r.eval(sc, &to.Args[0])
+			switch {
+			case o.Kind == External && o.Text == "sys.modules":
+				r.modules[sc.file.name] = v
+			case k != nil && (k.Kind == String || k.Kind == Number):
 				r.setField(o, k.Text, v)
 			}
 		}
@@ -698,7 +707,7 @@ func (r *run) imports(sc *scope, s *python.Statement) {
 	for i, name := range s.Names {
 		as := s.As[i]
 		if len(files) == 0 {
-			if name != "*" {
+			if sc.file.star = sc.file.star || name == "*"; name != "*" {
 				sc.vars[as] = &Value{Kind: External, Text: strings.TrimLeft(s.Module, ".") + "." + name}
 			}
 			continue

@@ -29,6 +29,11 @@ func (r *run) method(sc *scope, self *Value, name string, e *python.Expr, a argu
 		if p := holder(self); p != nil {
 			return self, true
 		}
+	case "__setattr__", "__setitem__":
+		if k := arg(0); k != nil && k.Kind == String {
+			r.setField(self, k.Text, arg(1))
+		}
+		return nil, true
 	case "set_defaults":
 		if p := holder(self); p != nil {
 			for _, k := range a.keys {
@@ -50,7 +55,9 @@ func (r *run) method(sc *scope, self *Value, name string, e *python.Expr, a argu
 		}
 	}
 	switch self.Kind {
-	case Dict, Module:
+	case Module: // as what it has by name
+		return r.ofDict(&Value{Kind: Dict, Keys: sorted(self.Fields), Fields: self.Fields}, name, a, arg)
+	case Dict:
 		return r.ofDict(self, name, a, arg)
 	case Object:
 		if self.Of != nil && isSpace[last(self.Of.Text)] {

@@ -78,6 +78,7 @@ type file struct {
 	all  []python.Statement
 	ends []int // of the body of each statement
 	main bool
+	star bool // it imports all names of a module that is outside of the folder
 }
 
 // options are what an option of a command is declared as.
