@@ -170,7 +170,7 @@ func (r *run) arguments(sc *scope, e *python.Expr) arguments {
 			set(k, v)
 			continue
 		}
-		if v != nil && v.Kind != List {
+		if v != nil && v.Kind != List && !r.costs(len(v.Keys)) {
 			for _, k := range v.Keys {
 				set(k, v.Fields[k])
 			}
@@ -581,6 +581,9 @@ func (r *run) config(v *Value, depth int) *Value {
 		return nil
 	}
 	if v.Kind == String {
+		if r.costs(maxWork / 100) { // to read a file takes long
+			return nil
+		}
 		return r.host.Config(v.Text, "")
 	}
 	for _, i := range v.Items[:min(len(v.Items), 4)] {
@@ -679,7 +682,7 @@ func (r *run) function(f *Value, place []*Value, named map[string]*Value) *Value
 				sc.vars[p.Name] = r.eval(f.env, &p.Default)
 			} else {
 				sc.vars[p.Name] = nil
-				if v := r.host.Known(p.Name, f.file.name); v != nil && v.From.Rank > 0 {
+				if v := r.known(p.Name, f.file.name); v != nil && v.From.Rank > 0 {
 					sc.vars[p.Name] = v
 				}
 			}
@@ -719,7 +722,8 @@ func (r *run) function(f *Value, place []*Value, named map[string]*Value) *Value
 
 // object makes an object of a class of the folder.
 func (r *run) object(c *Value, place []*Value, named map[string]*Value) *Value {
-	o := &Value{Kind: Object, Of: c, Text: c.Text, Items: place, Fields: map[string]*Value{}, From: Source{}}
+	o := &Value{Kind: Object, Of: c, Text: c.Text, Items: place, Fields: map[string]*Value{}}
+	r.costs(len(c.Fields) + 4*len(named))
 	var names []string // of fields, those of bases first
 	init := member(c, "__init__")
 	chain := []*Value{}

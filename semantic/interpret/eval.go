@@ -57,7 +57,7 @@ func (r *run) value(sc *scope, e *python.Expr) *Value {
 		for i, k := range e.Keys {
 			item := r.eval(sc, &e.Named[i])
 			if k == "**" {
-				if item != nil {
+				if item != nil && !r.costs(len(item.Keys)) {
 					for _, k := range item.Keys {
 						v.put(k, item.Fields[k])
 					}
@@ -138,7 +138,7 @@ func (r *run) name(sc *scope, name string) *Value {
 			return text(strings.TrimSuffix(sc.file.name, ".py"))
 		case builtins[first]:
 			v = &Value{Kind: External, Text: first}
-		case sc.file.star && r.host.Known(name, sc.file.name) == nil:
+		case sc.file.star && r.known(name, sc.file.name) == nil:
 			v, ok = &Value{Kind: External, Text: first}, true
 		}
 	}
@@ -147,13 +147,21 @@ func (r *run) name(sc *scope, name string) *Value {
 		part, rest, more = strings.Cut(rest, ".")
 		v = r.attribute(sc, v, part)
 	}
-	if v == nil && strings.Contains(name, ".") {
-		return r.host.Known(name, sc.file.name)
-	}
-	if v == nil && !ok {
-		return r.host.Known(name, sc.file.name)
+	if v == nil && (!ok || strings.Contains(name, ".")) {
+		return r.known(name, sc.file.name)
 	}
 	return v
+}
+
+// searched is what it costs to ask the host, in steps.
+const searched = 50
+
+// known asks the host for a name.
+func (r *run) known(name, file string) *Value {
+	if r.costs(searched) {
+		return nil
+	}
+	return r.host.Known(name, file)
 }
 
 func lookup(sc *scope, name string) (*Value, bool) {
@@ -178,7 +186,7 @@ func (r *run) attribute(sc *scope, v *Value, name string) *Value {
 		if name == "__dict__" {
 			return v
 		}
-		if v.file != nil {
+		if v.file != nil && !r.costs(searched) {
 			if files := r.host.Import(&python.Statement{Kind: python.Import, Module: "." + name}, v.Text); len(files) > 0 {
 				return r.module(files[len(files)-1], false)
 			}
@@ -262,7 +270,7 @@ func (r *run) index(sc *scope, e *python.Expr) *Value {
 	k := r.eval(sc, &e.Args[0])
 	if of == nil {
 		if e.Of.Kind == python.Name && e.Args[0].Kind == python.String {
-			return r.host.Known(e.Of.Text+"."+e.Args[0].Text, sc.file.name)
+			return r.known(e.Of.Text+"."+e.Args[0].Text, sc.file.name)
 		}
 		return nil
 	}
@@ -616,6 +624,9 @@ func (r *run) fill(sc *scope, e *python.Expr) *Value {
 			field, _, _ = strings.Cut(field, "!")
 		}
 		if len(field) > 200 {
+			return nil
+		}
+		if r.costs(searched) {
 			return nil
 		}
 		if s := python.Parse([]byte(field)); len(s) > 0 {

@@ -108,8 +108,11 @@ type run struct {
 }
 
 // spent is whether there is no work left.
-func (r *run) spent() bool {
-	r.work++
+func (r *run) spent() bool { return r.costs(1) }
+
+// costs notes work in proportion to what is copied or searched, and is whether there is none left.
+func (r *run) costs(n int) bool {
+	r.work += n
 	return r.work > maxWork
 }
 
@@ -665,6 +668,9 @@ func cutLast(name string) (before, after string, ok bool) {
 
 // imports binds what an import gives.
 func (r *run) imports(sc *scope, s *python.Statement) {
+	if r.costs(searched) {
+		return
+	}
 	files := r.host.Import(s, sc.file.name)
 	if len(s.Names) == 0 { // import a.b as c
 		module := s.Module
@@ -725,6 +731,9 @@ func (r *run) imports(sc *scope, s *python.Statement) {
 				continue
 			}
 			if name == "*" {
+				if r.costs(len(m.Fields)) {
+					return
+				}
 				for k, v := range m.Fields {
 					sc.vars[k] = v
 				}

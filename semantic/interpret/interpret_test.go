@@ -150,14 +150,15 @@ func TestUpdates(t *testing.T) {
 // Code that has no end, or grows without one, is left soon.
 func TestBounds(t *testing.T) {
 	for name, source := range map[string]string{
-		"itself":           "def f(n):\n    return f(n) + f(n)\nf(1)\n",
-		"each other":       "def f(n):\n    return g(n)(g(n))\ndef g(n):\n    return f(n)(f(n))\nf(1)\n",
-		"doubling lists":   "a = [1, 2]\n" + strings.Repeat("a = a + a\na += a\na.extend(a)\n", 60),
-		"doubling texts":   "a = 'ab'\n" + strings.Repeat("a = a + a\na = a.replace('a', a)\na = f'{a}{a}'\na = a.join([a, a])\n", 60),
-		"functions":        "def f0():\n    pass\n" + many(200, "def f%d():\n    f%[2]d()\n    f%[2]d()\n") + "f200()\n",
-		"classes":          "class A(B):\n    pass\nclass B(A):\n    pass\nA().x\nclass A(A):\n    pass\nA().y\n",
-		"a dict of itself": "a = {}\na['a'] = a\nfor k, v in a.items():\n    a.update(a)\n",
-		"nested loops":     "l = list(range(3)) + [1] * 99\n" + nested(12),
+		"itself":            "def f(n):\n    return f(n) + f(n)\nf(1)\n",
+		"each other":        "def f(n):\n    return g(n)(g(n))\ndef g(n):\n    return f(n)(f(n))\nf(1)\n",
+		"doubling lists":    "a = [1, 2]\n" + strings.Repeat("a = a + a\na += a\na.extend(a)\n", 60),
+		"doubling texts":    "a = 'ab'\n" + strings.Repeat("a = a + a\na = a.replace('a', a)\na = f'{a}{a}'\na = a.join([a, a])\n", 60),
+		"functions":         "def f0():\n    pass\n" + many(200, "def f%d():\n    f%[2]d()\n    f%[2]d()\n") + "f200()\n",
+		"classes":           "class A(B):\n    pass\nclass B(A):\n    pass\nA().x\nclass A(A):\n    pass\nA().y\n",
+		"a dict of itself":  "a = {}\na['a'] = a\nfor k, v in a.items():\n    a.update(a)\n",
+		"copies of a table": "a = {" + many(20_000, "'k%d': 1, ") + "}\n" + strings.Repeat("b = {**a}\na.items()\n", 20_000),
+		"nested loops":      "l = list(range(3)) + [1] * 99\n" + nested(12),
 	} {
 		done := make(chan bool)
 		go func() {

@@ -56,6 +56,9 @@ func (r *run) method(sc *scope, self *Value, name string, e *python.Expr, a argu
 	}
 	switch self.Kind {
 	case Module: // as what it has by name
+		if r.costs(len(self.Fields)) {
+			return nil, true
+		}
 		return r.ofDict(&Value{Kind: Dict, Keys: sorted(self.Fields), Fields: self.Fields}, name, a, arg)
 	case Dict:
 		return r.ofDict(self, name, a, arg)
@@ -89,6 +92,16 @@ func (r *run) method(sc *scope, self *Value, name string, e *python.Expr, a argu
 }
 
 func (r *run) ofDict(self *Value, name string, a arguments, arg func(int) *Value) (*Value, bool) {
+	switch name {
+	case "items", "keys", "values", "update", "copy":
+		n := len(self.Keys)
+		if o := arg(0); o != nil {
+			n += len(o.Keys)
+		}
+		if r.costs(n) {
+			return nil, true
+		}
+	}
 	switch name {
 	case "get", "pop", "setdefault":
 		if k := arg(0); k != nil && (k.Kind == String || k.Kind == Number) {
@@ -285,6 +298,9 @@ func (r *run) declare(sc *scope, p *Value, e *python.Expr, a arguments) {
 // options returns what the options of a parser are, by the command or their defaults.
 func (r *run) options(p *Value) *Value {
 	v := &Value{Kind: Object, Of: &Value{Kind: External, Text: "argparse.Namespace"}, Fields: map[string]*Value{}}
+	if r.costs(len(p.held)) {
+		return nil
+	}
 	for _, o := range p.held {
 		if said := r.host.Option(o.dest); said != nil {
 			v.put(o.dest, said)
