@@ -1,6 +1,9 @@
 package plan
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // relaxation is the Lagrangian relaxation of an instance. For weights of the loads whose sum is
 // 1, the least weighted sum over all plans is at most the least maximum: a bound. It holds as well
@@ -8,28 +11,73 @@ import "slices"
 // are the mean of the loads of its plans.
 type relaxation struct {
 	in    *instance
+	wide  *instance // with items for what GPUs hold, if memory is limited
+	holds []holding // of each of those items
 	solve func(*energy) ([]int, float64)
 	e     energy
 
 	bound   float64   // the best so far, seconds
 	columns [][]int   // the plans seen
 	weights []float64 // of the loads, that give the bound
-	support []int     // the columns of the last mixture, the largest share first
+	plans   [][]int   // of the last mixture, that of the largest share first
+	shares  []float64 // of the requests, of each of plans
 }
 
 const mostColumns = 150
 
+// holding is a buffer on a GPU. In the relaxation it is an item, which is on this GPU if the buffer is held there.
+type holding struct {
+	buffer, gpu int
+}
+
+func newRelaxation(in *instance) *relaxation {
+	r := &relaxation{in: in, wide: in}
+	if in.limited {
+		r.hold()
+	}
+	r.e.item = make([]float64, r.wide.items*in.gpus)
+	r.e.arc = make([]float64, len(r.wide.arcs)*in.gpus*in.gpus)
+	if in.gpus == 2 {
+		r.solve = newCutter(r.wide).solve
+	} else {
+		r.solve = newMessenger(r.wide).solve
+	}
+	return r
+}
+
+// hold adds an item for each buffer and each GPU with a limit, and an arc to it from each item that uses the buffer.
+func (r *relaxation) hold() {
+	in := r.in
+	w := *in
+	w.arcs, w.incident = slices.Clone(in.arcs), nil
+	for _, arcs := range in.incident {
+		w.incident = append(w.incident, slices.Clone(arcs))
+	}
+	for g, gpu := range in.p.GPUs {
+		if gpu.Memory == 0 {
+			continue
+		}
+		for b := range in.p.Buffers {
+			r.holds = append(r.holds, holding{b, g})
+			w.incident = append(w.incident, nil)
+		}
+		for i, buffers := range in.buffers {
+			for _, b := range buffers {
+				to := w.items + b
+				w.incident[i], w.incident[to] = append(w.incident[i], len(w.arcs)), append(w.incident[to], len(w.arcs))
+				w.arcs = append(w.arcs, arc{from: i, to: to})
+			}
+		}
+		w.items += len(in.p.Buffers)
+	}
+	r.wide = &w
+}
+
 // relax maximizes the bound by cutting planes: each plan that is optimal under some weights cuts
 // off weights under which it is cheap. It starts with the given plans.
 func relax(in *instance, start [][]int) *relaxation {
-	r := &relaxation{in: in}
-	r.e.item = make([]float64, in.items*in.gpus)
-	r.e.arc = make([]float64, len(in.arcs)*in.gpus*in.gpus)
-	if in.gpus == 2 {
-		r.solve = newCutter(in).solve
-	} else {
-		r.solve = newMessenger(in).solve
-	}
+	r := newRelaxation(in)
+	r.plans, r.shares = start[:1], []float64{1}
 	unit := slices.Max(in.loads(start[0])) // so that the loads of the master are about 1
 	if unit == 0 {
 		unit = 1
@@ -45,7 +93,7 @@ func relax(in *instance, start [][]int) *relaxation {
 	stalled := 0
 	for len(r.columns) < mostColumns {
 		weights, mixture, value := m.solve()
-		r.support = support(mixture)
+		r.mix(mixture)
 		if value*unit-r.bound <= closeTo*r.bound || stalled == 20 {
 			break
 		}
@@ -70,8 +118,7 @@ func relax(in *instance, start [][]int) *relaxation {
 	return r
 }
 
-// row returns what the master needs about a plan, in units of seconds. Its bytes are those of the
-// relaxed memory, in which each user of a buffer holds an equal part of it.
+// row returns what the master needs about a plan, in units of seconds.
 func (r *relaxation) row(at []int, unit float64) []float64 {
 	row := r.in.loads(at)
 	for i := range row {
@@ -80,23 +127,10 @@ func (r *relaxation) row(at []int, unit float64) []float64 {
 	if !r.in.limited {
 		return row
 	}
-	held := make([]float64, r.in.gpus)
-	for i, g := range at {
-		held[g] += r.in.part(i)
-	}
-	for g := range held {
-		row = append(row, r.in.beyond(g, held[g]))
+	for g, bytes := range r.in.memory(at) {
+		row = append(row, r.in.beyond(g, float64(bytes)))
 	}
 	return row
-}
-
-// part is the bytes of an item's buffers, each divided by its users: on a GPU, the sum over items
-// is at most the bytes that it holds.
-func (in *instance) part(item int) (bytes float64) {
-	for _, b := range in.buffers[item] {
-		bytes += float64(in.p.Buffers[b]) / float64(in.users[b])
-	}
-	return bytes
 }
 
 // beyond is the bytes beyond a GPU's memory, as a share of it; without a limit 0.
@@ -113,16 +147,12 @@ func (r *relaxation) least(weights []float64, unit float64) ([]int, float64) {
 	in, n := r.in, r.in.gpus
 	free := 0.0 // what plans that hold nothing would save
 	for i := range in.items {
-		part := in.part(i)
 		for g := range n {
 			w := weights[0]
 			if in.objective == Throughput {
 				w = weights[g]
 			}
 			r.e.item[i*n+g] = w * in.seconds[i*n+g]
-			if m := in.p.GPUs[g].Memory; in.limited && m > 0 {
-				r.e.item[i*n+g] += weights[in.resources()+g] * unit * part / float64(m)
-			}
 		}
 	}
 	for g := range n {
@@ -144,7 +174,22 @@ func (r *relaxation) least(weights []float64, unit float64) ([]int, float64) {
 			}
 		}
 	}
+	// A buffer that a GPU holds has a price. An item that uses it there without it being held pays that price as well, so
+	// that this is never cheaper.
+	for h, x := range r.holds {
+		item, g := in.items+h, x.gpu
+		price := weights[in.resources()+g] * unit * float64(in.p.Buffers[x.buffer]) / float64(in.p.GPUs[g].Memory)
+		r.e.item[item*n+g] = price
+		for _, a := range r.wide.incident[item] {
+			for v := range n {
+				if v != g {
+					r.e.arc[(a*n+g)*n+v] = price
+				}
+			}
+		}
+	}
 	at, bound := r.solve(&r.e)
+	at = at[:in.items]
 	// The weights may sum to a little more than 1: rounding of the master.
 	sum := 0.0
 	for _, w := range weights[:in.resources()] {
@@ -153,22 +198,20 @@ func (r *relaxation) least(weights []float64, unit float64) ([]int, float64) {
 	return at, (bound - free) / max(1, sum)
 }
 
-// support returns the plans that a mixture uses, the largest share first, at most eight.
-func support(mixture []float64) []int {
+// mix keeps the plans of a mixture, at most eight, if there are any.
+func (r *relaxation) mix(shares []float64) {
 	var used []int
-	for i, p := range mixture {
-		if p > 1e-9 {
+	for i, s := range shares {
+		if s > 1e-9 {
 			used = append(used, i)
 		}
 	}
-	slices.SortStableFunc(used, func(a, b int) int {
-		switch {
-		case mixture[a] > mixture[b]:
-			return -1
-		case mixture[a] < mixture[b]:
-			return 1
-		}
-		return a - b
-	})
-	return used[:min(len(used), 8)]
+	slices.SortStableFunc(used, func(a, b int) int { return cmp.Compare(shares[b], shares[a]) })
+	if len(used) == 0 {
+		return
+	}
+	r.plans, r.shares = nil, nil
+	for _, i := range used[:min(len(used), 8)] {
+		r.plans, r.shares = append(r.plans, r.columns[i]), append(r.shares, shares[i])
+	}
 }

@@ -220,8 +220,7 @@ func TestMessagesAreExactOnChains(t *testing.T) {
 		}
 		in := compile(p, Latency, identity(len(p.Kernels)), len(p.Kernels))
 		in.limited = false
-		r := &relaxation{in: in}
-		r.e.item, r.e.arc = make([]float64, in.items*in.gpus), make([]float64, len(in.arcs)*in.gpus*in.gpus)
+		r := newRelaxation(in)
 		r.solve = newMessenger(in).solve
 		at, bound := r.least([]float64{1}, 1)
 		least := math.Inf(1)
@@ -230,6 +229,40 @@ func TestMessagesAreExactOnChains(t *testing.T) {
 			t.Fatalf("bound %g, plan %g, optimum %g", bound, slowSeconds(p, Latency, at), least)
 		}
 	})
+}
+
+// Under any weights of loads and bytes the relaxation of two GPUs is the least weighted sum over all plans, each of which holds a
+// buffer once on each GPU that uses it. With three GPUs it is at most that.
+func TestRelaxationHoldsBuffers(t *testing.T) {
+	limited := 0
+	rapid.Check(t, func(t *rapid.T) {
+		p := small(t)
+		in := compile(p, Throughput, identity(len(p.Kernels)), len(p.Kernels))
+		r := newRelaxation(in)
+		if !in.limited {
+			return
+		}
+		limited++
+		weights := make([]float64, in.resources()+in.gpus)
+		for i := range weights {
+			weights[i] = float64(rapid.IntRange(0, 10).Draw(t, "weight")) / 10 / float64(in.resources())
+		}
+		least := math.Inf(1)
+		sum := func(at []int) (sum float64) {
+			for i, x := range r.row(at, 1) {
+				sum += weights[i] * x
+			}
+			return sum
+		}
+		every(p, func(at []int) { least = min(least, sum(at)) })
+		at, bound := r.least(weights, 1)
+		if bound > least+1e-9*(1+math.Abs(least)) || in.gpus == 2 && (bound < least-1e-6 || sum(at) > least+1e-6) {
+			t.Fatalf("%d GPUs: bound %g, plan %g, all plans %g", in.gpus, bound, sum(at), least)
+		}
+	})
+	if limited == 0 {
+		t.Error("no problem had a limit")
+	}
 }
 
 // Kernels that are alike are placed alike, if that is requested and the shape is kernels.
@@ -277,7 +310,7 @@ func TestGaps(t *testing.T) {
 	for _, c := range []struct {
 		kernels, gpus int
 		most          float64
-	}{{200, 2, 0.006}, {500, 2, 0.003}, {1000, 2, 0.002}, {300, 3, 0.01}, {300, 4, 0.015}} {
+	}{{200, 2, 0.003}, {500, 2, 0.002}, {1000, 2, 0.002}, {300, 3, 0.007}, {300, 4, 0.01}} {
 		for seed := range uint64(2) {
 			got, err := Best(layers(c.kernels, c.gpus, seed, 256), Throughput, Options{})
 			if err != nil {

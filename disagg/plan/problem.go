@@ -88,7 +88,6 @@ type instance struct {
 	arcs      []arc
 	incident  [][]int // of each item, its arcs
 	buffers   [][]int // of each item, sorted, without duplicates
-	users     []int   // of each buffer, how many items use it
 	limited   bool    // some GPU cannot hold all buffers
 }
 
@@ -102,7 +101,7 @@ type arc struct {
 // compile merges the kernels of a class into an item, and the edges between two items.
 func compile(p *Problem, o Objective, class []int, items int) *instance {
 	n := len(p.GPUs)
-	in := &instance{p: p, objective: o, gpus: n, class: class, items: items, seconds: make([]float64, items*n), buffers: make([][]int, items), users: make([]int, len(p.Buffers))}
+	in := &instance{p: p, objective: o, gpus: n, class: class, items: items, seconds: make([]float64, items*n), buffers: make([][]int, items)}
 	for k := range p.Kernels {
 		item := class[k]
 		for g, s := range p.Kernels[k].Seconds {
@@ -113,9 +112,6 @@ func compile(p *Problem, o Objective, class []int, items int) *instance {
 	for i, all := range in.buffers {
 		slices.Sort(all)
 		in.buffers[i] = slices.Compact(all)
-		for _, b := range in.buffers[i] {
-			in.users[b]++
-		}
 	}
 	in.join()
 	var total int64

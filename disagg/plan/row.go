@@ -1,11 +1,12 @@
 package plan
 
-// inRows returns the plan in which each GPU holds buffers in a row, in the order in which items use them first, and
-// runs the items that use them: where memory is scarce, most buffers are on one GPU only. The largest sum of times is as small as
-// can be, by bisection. It is nil if no such plan fits.
-func (in *instance) inRows() []int {
-	of := make([]int, in.items) // the row's place of each item
-	var order []int             // of the buffers
+import "math/rand/v2"
+
+// places returns of each item the place of its largest buffer in a row, in the order in which items use buffers first, and the buffers in
+// this order. An item without a buffer has the place of the one before it. Kernels of a layer are thus at about one place, in all
+// phases.
+func (in *instance) places() (of, order []int) {
+	of = make([]int, in.items)
 	place := make([]int, len(in.p.Buffers))
 	for i := range in.items {
 		if i > 0 {
@@ -21,6 +22,52 @@ func (in *instance) inRows() []int {
 			}
 		}
 	}
+	return of, order
+}
+
+// orders is how many orders of the plans of a mixture are tried.
+const orders = 200
+
+// spliced returns the mixture that attains the bound as one plan: each of its plans gets its share of the row. The order of the
+// plans is the best of some random ones. If there are no buffers, it is the first plan.
+func (in *instance) spliced(r *relaxation) []int {
+	of, buffers := in.places()
+	if len(buffers) == 0 {
+		return r.plans[0]
+	}
+	sum := 0.0
+	order := make([]int, len(r.plans))
+	for i, s := range r.shares {
+		sum += s
+		order[i] = i
+	}
+	var best []int
+	least, over := 0.0, int64(0)
+	random := rand.New(rand.NewPCG(1, 1))
+	for range orders {
+		at := make([]int, in.items)
+		for i := range at {
+			left := (float64(of[i]) + 0.5) / float64(len(buffers)) * sum
+			for _, n := range order {
+				at[i] = r.plans[n][i]
+				if left -= r.shares[n]; left <= 0 {
+					break
+				}
+			}
+		}
+		if o, x := in.over(in.memory(at)), in.objectiveOf(at); best == nil || o < over || o == over && x < least {
+			best, over, least = at, o, x
+		}
+		random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	}
+	return best
+}
+
+// inRows returns the plan in which each GPU holds buffers in a row, and
+// runs the items that use them: where memory is scarce, most buffers are on one GPU only. The largest sum of times is as small as
+// can be, by bisection. It is nil if no such plan fits.
+func (in *instance) inRows() []int {
+	of, order := in.places()
 	if len(order) == 0 {
 		return nil
 	}

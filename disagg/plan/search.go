@@ -8,21 +8,23 @@ import (
 
 // search is simulated annealing over plans of items (Kirkpatrick, Gelatt and Vecchi, Science 1983):
 //
-//  1. A step draws an item, or a few in a row, and another GPU for them. What lies between two transfers
-//     moves without a new one.
-//  2. Its energy is a smooth maximum of the loads: the sum of their 32nd powers, each times the weight
-//     that the bound gives the load. Where all loads are equal, as they are in the mixture that attains
-//     the bound, a step thus costs what it costs there.
-//  3. A step that lowers the energy is taken. One that raises it is taken by chance, more rarely as
+//  1. It begins with the mixture that attains the bound, as one plan: the first layers as in one of its plans, the next as in
+//     another.
+//  2. Every other step draws an item and another GPU for it. The others copy up to 16 items in a row from a plan of the
+//     mixture: its transfers are worth their time, so that only those at the ends of the row may not be.
+//  3. Its energy is a smooth maximum of the loads: the sum of their 32nd powers, each times the weight
+//     that the bound gives the load. Where all loads are equal, as they are in the mixture, a step thus costs what it costs there.
+//     Bytes beyond the memory make it larger.
+//  4. A step that lowers the energy is taken. One that raises it is taken by chance, more rarely as
 //     the temperature falls.
-//  4. The answer is the plan on the way whose largest load was least, of those that fit the memory.
-//  5. Problems of few items are searched several times.
-//  6. Where memory is scarce, what the bound leads to may be far from any plan that fits. Unless the answer is closeEnough to the
-//     bound, a second search begins with the best plan that is known to fit, and leaves the memory for no more than a few steps.
+//  5. The answer is the plan on the way whose largest load was least, of those that fit the memory.
+//  6. Problems of few items are searched several times. Where memory is scarce, and the answer not closeEnough to the bound, a
+//     second search begins with the best plan known.
 //
 // The random numbers have a fixed seed, so that the same problem has the same answer.
 type search struct {
 	in    *instance
+	like  [][]int      // the plans of the mixture
 	near  [][]neighbor // of each item
 	at    []int
 	loads []float64 // over scale, so that they are about 1
@@ -31,8 +33,7 @@ type search struct {
 	scale float64
 	// weight is of each load, from the bound; those without keep a little, so that they do not grow freely.
 	weight []float64
-	// softly and firm are what bytes beyond the memory cost at first and now.
-	softly, firm float64
+	one    [1]int
 }
 
 // neighbor is an arc as the item at one end knows it: cost[(u*gpus+v)*resources+r] is what it adds to load r
@@ -45,32 +46,33 @@ type neighbor struct {
 const (
 	// hot and cold are the first and the last temperature, times the items: by how much, as a share of it, a step may
 	// let the largest load grow; one item is worth about 1/items of it. With few items, of which
-	// each is worth more than that and may fill a memory, the search begins hotter, by few/items.
+	// each is worth more than that, the search begins hotter, by few/items.
 	hot, cold, few = 0.1, 0.02, 20
 	// stepsPerItem are for two GPUs, and leastSteps and mostSteps for any problem.
 	stepsPerItem          = 2000
 	leastSteps, mostSteps = 20_000, 20_000_000
 	epochs                = 100 // between them the temperature changes
-	longest               = 16  // items that a step moves
+	longest               = 16  // items in a row that a step copies
 	// goodEnough is the gap at which the search ends. Measured times of kernels vary by a hundred times as much.
 	goodEnough = 1e-4
 	// closeEnough is the gap at which memory is not what keeps the answer from the bound.
 	closeEnough = 0.02
 	// again/items is how often a problem is searched.
-	again = 400
+	again = 800
 	// aTransfer is what fewer transfers may cost of the objective.
 	aTransfer = 0.001
-	// softly and firmly are what bytes beyond the memory cost at first and in the end: a factor of the energy, times
-	// their share of the memory.
-	softly, firmly = 1, 1000
+	// firmly is what bytes beyond the memory cost: a factor of the energy, times their share of the memory.
+	firmly = 1000
 	// leastWeight is of all loads together.
 	leastWeight = 0.02
 )
 
-func newSearch(in *instance, start []int, weights []float64) *search {
+func newSearch(in *instance, start []int, like [][]int, weights []float64) *search {
 	n, r := in.gpus, in.resources()
-	s := &search{in: in, near: make([][]neighbor, in.items), at: slices.Clone(start), loads: in.loads(start), held: in.memory(start), users: make([]int, in.gpus*len(in.p.Buffers)), softly: softly}
-	s.scale = slices.Max(s.loads)
+	s := &search{in: in, like: like, near: make([][]neighbor, in.items), at: slices.Clone(start), loads: in.loads(start), held: in.memory(start), users: make([]int, in.gpus*len(in.p.Buffers))}
+	if s.scale = slices.Max(s.loads); s.scale == 0 {
+		s.scale = 1
+	}
 	for i := range s.loads {
 		s.loads[i] /= s.scale
 	}
@@ -109,7 +111,7 @@ func (s *search) energy(loads []float64, beyond float64) (sum float64) {
 		x *= x
 		sum += s.weight[i] * x * x // the 32nd power
 	}
-	return sum * (1 + s.firm*beyond)
+	return sum * (1 + firmly*beyond)
 }
 
 // run searches, and returns the best plan that fits and was not the start; nil if there was none.
@@ -128,22 +130,20 @@ func (s *search) run(stop float64, seed uint64) (best []int) {
 		for i := range luck {
 			luck[i] = math.Pow((float64(i)+0.5)/256, -32*t)
 		}
-		s.firm = s.softly * math.Pow(firmly/s.softly, float64(epoch)/(epochs-1))
 		now = s.energy(s.loads, s.beyond(s.held))
 		for range steps / epochs {
-			item, length, g := s.draw(r.Uint64())
+			item, to := s.draw(r.Uint64())
 			copy(next, s.loads)
 			copy(held, s.held)
-			was = was[:0]
-			for i := item; i < item+length; i++ {
-				was = append(was, s.at[i])
-				s.move(i, g, next, held)
+			was = append(was[:0], s.at[item:item+len(to)]...)
+			for i, g := range to {
+				s.move(item+i, g, next, held)
 			}
 			beyond := s.beyond(held)
 			e := s.energy(next, beyond)
 			if e > now*luck[r.Uint64()&255] {
-				for i, u := range was {
-					s.place(item+i, u)
+				for i, g := range was {
+					s.place(item+i, g)
 				}
 				continue
 			}
@@ -161,21 +161,20 @@ func (s *search) run(stop float64, seed uint64) (best []int) {
 	return best
 }
 
-// draw turns random bits into a step: one item in most, else up to longest in a row, to a GPU that the first is not on.
-func (s *search) draw(bits uint64) (item, length, g int) {
-	n := s.in.gpus
-	item, length = int(bits>>32*uint64(s.in.items)>>32), 1
-	if bits&7 == 0 {
-		length = min(2+int(bits>>3&0xff*(longest-1)>>8), s.in.items-item)
+// draw turns random bits into a step: the first of some items in a row, and a GPU for each.
+func (s *search) draw(bits uint64) (item int, to []int) {
+	item = int(bits >> 32 * uint64(s.in.items) >> 32)
+	if bits&1 == 0 {
+		g := s.at[item] + 1 + int(bits>>16&0xffff*uint64(s.in.gpus-1)>>16)
+		if g >= s.in.gpus {
+			g -= s.in.gpus
+		}
+		s.one[0] = g
+		return item, s.one[:]
 	}
-	g = s.at[item] + 1
-	if n > 2 {
-		g += int(bits >> 16 & 0xffff * uint64(n-1) >> 16)
-	}
-	if g >= n {
-		g -= n
-	}
-	return item, length, g
+	length := 1 + int(bits>>1&0xff*longest>>8)
+	like := s.like[bits>>9&0xff*uint64(len(s.like))>>8]
+	return item, like[item:min(item+length, len(like))]
 }
 
 // move puts an item on a GPU, and updates loads and bytes.
@@ -229,10 +228,10 @@ func (s *search) beyond(held []int64) (sum float64) {
 	return sum
 }
 
-// improve searches from the first start, and returns the best plan of what it finds and the starts: one that fits
+// improve returns the best plan of some that are known, and of what it finds: one that fits
 // the memory, if there is one, of those the one with the least objective.
-func improve(in *instance, starts [][]int, r *relaxation) []int {
-	best := starts[0]
+func improve(in *instance, known [][]int, r *relaxation) []int {
+	best := known[0]
 	over, seconds := in.over(in.memory(best)), in.objectiveOf(best)
 	keep := func(at []int) {
 		o, x := in.over(in.memory(at)), in.objectiveOf(at)
@@ -240,32 +239,27 @@ func improve(in *instance, starts [][]int, r *relaxation) []int {
 			best, over, seconds = at, o, x
 		}
 	}
-	for _, at := range starts[1:] {
+	for _, at := range known[1:] {
 		keep(at)
 	}
-	if over == 0 && seconds <= r.bound*(1+goodEnough) || in.objectiveOf(starts[0]) == 0 {
-		return best
-	}
+	start := in.spliced(r)
+	keep(start)
+	within := func(gap float64) bool { return over == 0 && seconds <= r.bound*(1+gap) }
 	// A search of some dozens of items may end in a plan of which no step leads on, and costs little. Of fewer, one suffices.
 	times := 1
 	if in.items > few {
 		times = max(1, again/in.items)
 	}
-	fits := best
-	for seed := range uint64(times) {
-		search := newSearch(in, starts[0], r.weights)
-		if at := search.run(r.bound*(1+goodEnough), 2+seed); at != nil {
-			keep(slices.Clone(at))
-		}
-		if in.limited && in.over(in.memory(fits)) == 0 && seconds > r.bound*(1+closeEnough) {
-			search = newSearch(in, fits, r.weights)
-			search.softly = firmly
-			if at := search.run(r.bound*(1+goodEnough), 2+seed); at != nil {
-				keep(slices.Clone(at))
+	for seed := uint64(0); seed < uint64(2*times) && !within(goodEnough); seed++ {
+		from := start
+		if seed%2 == 1 {
+			if !in.limited || within(closeEnough) {
+				continue
 			}
+			from = best
 		}
-		if seconds <= r.bound*(1+goodEnough) {
-			break
+		if at := newSearch(in, from, r.plans, r.weights).run(r.bound*(1+goodEnough), 2+seed); at != nil {
+			keep(at)
 		}
 	}
 	return in.quieter(best)

@@ -152,11 +152,7 @@ func noRoom(p *Problem) *NoRoom {
 // kernels returns the best plan of items, and the bound.
 func kernels(in *instance, starts [][]int) ([]int, float64) {
 	r := relax(in, starts)
-	var all [][]int
-	for _, i := range r.support {
-		all = append(all, r.columns[i])
-	}
-	all = append(all, starts...)
+	all := slices.Concat(r.plans, starts)
 	if in.limited {
 		if at := in.inRows(); at != nil {
 			all = append(all, at)
