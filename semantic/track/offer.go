@@ -75,6 +75,10 @@ func (r *reader) offer(k *name, u *unit, v float64) {
 	switch {
 	case u.num&small != 0 && u.den&steps != 0: // 3.8s/it
 		r.seconds(v*timeUnit(u.num), 1, k)
+	case u.num&steps != 0 && u.den&mSecond != 0 && v*leastStep > 1: // 65000 steps/s are of simulated environments
+		if r.throughput(k, u, v); r.unit == "" {
+			r.unit = "steps/s"
+		}
 	case u.num&steps != 0 && u.den&mSecond != 0: // 1.2it/s
 		r.seconds(1/v, 2, k)
 	case u.num&(mItem|mFlop) != 0 && u.den&mSecond != 0:
@@ -164,6 +168,9 @@ func (r *reader) stepTime(k *name, u *unit, v float64) {
 		r.trained.offer(v, 0, 1, k.hash)
 	}
 }
+
+// leastStep is how many seconds an update of a model takes at least: it is of several kernels, of which each takes microseconds.
+const leastStep = 5e-5
 
 // anyTime is the rank of a duration whose name does not say what took it.
 const anyTime = 3

@@ -389,3 +389,18 @@ func FuzzLine(f *testing.F) {
 		tr.Progress()
 	})
 }
+
+// A job of reinforcement learning prints how many steps of environments it simulates in a second; what it counts, and times, are updates.
+func TestStepsOfEnvironments(t *testing.T) {
+	var text strings.Builder
+	for i := range 6 {
+		fmt.Fprintf(&text, "  Learning iteration %d/1500\n  Computation: %d steps/s (collection: 0.7s, learning 0.3s)\n  Iteration time: 1.00s\n", 100+i, 65000+i)
+	}
+	tracker, err := Read(strings.NewReader(text.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := tracker.Progress(); p.StepTime != 1 || p.Left != 1395 || p.Unit != "steps/s" || math.Abs(p.Throughput-65002.5) > 5 {
+		t.Errorf("step time %v, left %v, %v %s", p.StepTime, p.Left, p.Throughput, p.Unit)
+	}
+}
