@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/muster-sched/muster/api/strict"
 	"github.com/muster-sched/muster/disagg/plan"
@@ -217,6 +218,28 @@ func (p *Profile) runs(n *names, k *Kernel) float64 {
 		return p.Phases[i].Runs
 	}
 	return 1
+}
+
+// Spell returns texts with the names of GPUs, which may be in any case, as the profile spells them: A100, A100=80gb or A100:L40S=100gbps.
+func (p *Profile) Spell(texts []string) (spelled []string) {
+	for _, text := range texts {
+		names, rest, found := strings.Cut(text, "=")
+		all := strings.Split(names, ":")
+		for i, name := range all {
+			if exact := slices.ContainsFunc(p.GPUs, func(g GPU) bool { return g.Name == name }); exact {
+				continue
+			}
+			if at := slices.IndexFunc(p.GPUs, func(g GPU) bool { return strings.EqualFold(g.Name, name) }); at >= 0 {
+				all[i] = p.GPUs[at].Name
+			}
+		}
+		text = strings.Join(all, ":")
+		if found {
+			text += "=" + rest
+		}
+		spelled = append(spelled, text)
+	}
+	return spelled
 }
 
 // Known reports the first of some names that is no GPU of the profile.

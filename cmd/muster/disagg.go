@@ -113,20 +113,20 @@ func (f *disaggInput) problem(c *cobra.Command) (*disagg.Profile, *plan.Problem,
 	if !(f.linkLoad > 0 && f.linkLoad <= 1) {
 		return nil, nil, badUsage(c, "--link-load: expected a share above 0 and at most 1; found %v", f.linkLoad)
 	}
-	links, err := disagg.ParseLinks(f.links)
-	if err != nil {
-		return nil, nil, badUsage(c, "--link: %s", err)
-	}
-	links.Shared = f.shared
-	memory, err := disagg.ParseMemory(f.memory)
-	if err != nil {
-		return nil, nil, badUsage(c, "--memory: %s", err)
-	}
 	profile, err := disagg.ReadProfile(f.kernels)
 	if err != nil {
 		return nil, nil, err
 	}
-	gpus := f.gpus
+	links, err := disagg.ParseLinks(profile.Spell(f.links))
+	if err != nil {
+		return nil, nil, badUsage(c, "--link: %s", err)
+	}
+	links.Shared = f.shared
+	memory, err := disagg.ParseMemory(profile.Spell(f.memory))
+	if err != nil {
+		return nil, nil, badUsage(c, "--memory: %s", err)
+	}
+	gpus := profile.Spell(f.gpus)
 	if gpus == nil {
 		for _, g := range profile.GPUs {
 			gpus = append(gpus, g.Name)

@@ -41,19 +41,19 @@ topology apart, and so on; the last one holds for all distances beyond it.`,
 			if err != nil {
 				return badUsage(c, "--link: %s", err)
 			}
-			of, err := disagg.ParseMemory(memory)
-			if err != nil {
-				return badUsage(c, "--memory: %s", err)
-			}
-			price, err := disagg.ParsePrices(prices)
-			if err != nil {
-				return badUsage(c, "--price: %s", err)
-			}
 			profile, err := disagg.ReadProfile(kernels)
 			if err != nil {
 				return err
 			}
-			if gpus == nil {
+			of, err := disagg.ParseMemory(profile.Spell(memory))
+			if err != nil {
+				return badUsage(c, "--memory: %s", err)
+			}
+			price, err := disagg.ParsePrices(profile.Spell(prices))
+			if err != nil {
+				return badUsage(c, "--price: %s", err)
+			}
+			if gpus = profile.Spell(gpus); gpus == nil {
 				for _, g := range profile.GPUs {
 					gpus = append(gpus, g.Name)
 				}

@@ -15,11 +15,9 @@ func (g *Graph) Profile(gpus []string) (*disagg.Profile, error) {
 	var specs []*roofline.Spec
 	for _, name := range gpus {
 		gpu := disagg.GPU{Name: name}
-		i := slices.IndexFunc(roofline.Specs, func(s roofline.Spec) bool { return s.Name == name })
-		var spec *roofline.Spec
-		if i >= 0 {
-			spec = &roofline.Specs[i]
-			gpu.Memory = spec.Memory
+		spec := roofline.Find(name)
+		if spec != nil {
+			gpu = disagg.GPU{Name: spec.Name, Memory: spec.Memory}
 		}
 		specs, p.GPUs = append(specs, spec), append(p.GPUs, gpu)
 	}
@@ -45,6 +43,9 @@ func (g *Graph) Profile(gpus []string) (*disagg.Profile, error) {
 		}
 		for at, name := range gpus {
 			t, ok := n.Micros[name]
+			if !ok {
+				t, ok = n.Micros[p.GPUs[at].Name]
+			}
 			switch {
 			case ok:
 			case specs[at] != nil:

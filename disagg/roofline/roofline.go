@@ -5,6 +5,8 @@ package roofline
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/muster-sched/muster/disagg"
 )
@@ -85,22 +87,25 @@ var (
 	qwen      = decoder{layers: 28, hidden: 3584, heads: 28, kvHeads: 4, head: 128, inner: 18944, vocab: 152064}
 )
 
+// Find returns the GPU of Specs with a name in any case; nil if there is none.
+func Find(name string) *Spec {
+	if i := slices.IndexFunc(Specs, func(s Spec) bool { return strings.EqualFold(s.Name, name) }); i >= 0 {
+		return &Specs[i]
+	}
+	return nil
+}
+
 // Generate returns the profile of a model on GPUs, in a batch; false if there is no such GPU.
 func (m *Model) Generate(gpus []string, batch Batch) (*disagg.Profile, bool) {
 	b := &builder{held: map[string]bool{}, batch: batch}
 	b.p = &disagg.Profile{Model: m.Name, Source: "roofline of published figures; " + m.Source}
 	for _, name := range gpus {
-		found := false
-		for _, s := range Specs {
-			if s.Name == name {
-				found = true
-				b.specs = append(b.specs, s)
-				b.p.GPUs = append(b.p.GPUs, disagg.GPU{Name: s.Name, Memory: s.Memory})
-			}
-		}
-		if !found {
+		s := Find(name)
+		if s == nil {
 			return nil, false
 		}
+		b.specs = append(b.specs, *s)
+		b.p.GPUs = append(b.p.GPUs, disagg.GPU{Name: s.Name, Memory: s.Memory})
 	}
 	m.make(b)
 	return b.p, true
