@@ -81,7 +81,7 @@ func (r *run) update(sc *scope, e *python.Expr, f, self *Value, name string, a a
 	by := self
 	switch {
 	case name == "run": // of a session of TensorFlow
-		if by = minimized(a.place, 0); by == nil {
+		if by = r.minimized(a.place, 0); by == nil {
 			return
 		}
 	case name == "fit" || name == "fit_generator": // once for each pass
@@ -107,14 +107,14 @@ func (a arguments) epochs() *Value {
 }
 
 // minimized returns what an optimizer minimizes among values and what these are made of, or nil.
-func minimized(all []*Value, depth int) *Value {
+func (r *run) minimized(all []*Value, depth int) *Value {
 	for _, v := range all[:min(len(all), 16)] {
 		switch {
-		case v == nil || depth > 4:
+		case v == nil || depth > 4 || r.spent():
 		case v.Kind == Object && (v.Text == "minimize" || v.Text == "apply_gradients"):
 			return v
 		case v.Kind == List || v.Kind == Object && !v.Folder():
-			if m := minimized(append(slices.Clip(v.Items), v.Of), depth+1); m != nil {
+			if m := r.minimized(append(slices.Clip(v.Items), v.Of), depth+1); m != nil {
 				return m
 			}
 		}
@@ -303,6 +303,9 @@ func (r *run) outside(name string, o *Value) *Value {
 		if strings.Contains(name, "path") && len(o.Items) > 0 {
 			v := &Value{Kind: String}
 			for i, p := range o.Items {
+				if len(v.Text) > maxText {
+					return nil
+				}
 				if i > 0 && p != nil && p.Kind == String && strings.HasPrefix(p.Text, "/") {
 					v = &Value{Kind: String}
 				} else if i > 0 {
@@ -330,7 +333,7 @@ func (r *run) outside(name string, o *Value) *Value {
 		if short == "Namespace" || short == "SimpleNamespace" {
 			v.Kind, v.Of = Object, o.Of
 		}
-		if first := arg(0, ""); first != nil && first.Kind == Dict {
+		if first := arg(0, ""); first != nil && first.Kind == Dict && !r.costs(len(first.Keys)) {
 			for _, k := range first.Keys {
 				v.put(k, first.Fields[k])
 			}
@@ -350,7 +353,7 @@ func (r *run) outside(name string, o *Value) *Value {
 		if v := arg(0, ""); v != nil && v.Kind == List {
 			return v
 		}
-		if v := arg(0, ""); v != nil && v.Kind == Dict {
+		if v := arg(0, ""); v != nil && v.Kind == Dict && !r.costs(len(v.Keys)) {
 			all := &Value{Kind: List}
 			for _, k := range v.Keys {
 				all.Items = append(all.Items, text(k))
@@ -577,7 +580,7 @@ func (r *run) optionedCall(f *Value) *Value {
 
 // config returns the configuration that a call reads: yaml.safe_load(open("a.yaml")).
 func (r *run) config(v *Value, depth int) *Value {
-	if v == nil || depth > 4 {
+	if v == nil || depth > 4 || r.spent() {
 		return nil
 	}
 	if v.Kind == String {
@@ -617,6 +620,7 @@ func (r *run) build(reg, cfg *Value, o *Value) *Value {
 		return o
 	}
 	named := map[string]*Value{}
+	r.costs(len(cfg.Fields))
 	for k, v := range cfg.Fields {
 		if k != "type" {
 			named[k] = v
@@ -725,14 +729,16 @@ func (r *run) object(c *Value, place []*Value, named map[string]*Value) *Value {
 	o := &Value{Kind: Object, Of: c, Text: c.Text, Items: place, Fields: map[string]*Value{}}
 	r.costs(len(c.Fields) + 4*len(named))
 	var names []string // of fields, those of bases first
+	seen := map[string]bool{}
 	init := member(c, "__init__")
 	chain := []*Value{}
 	based(c, func(b *Value) bool { chain = append(chain, b); return false })
 	slices.Reverse(chain)
 	for _, b := range chain {
-		if b.Kind == Class {
+		if b.Kind == Class && !r.costs(len(b.Keys)) {
 			for _, k := range b.Keys {
-				if !slices.Contains(names, k) {
+				if !seen[k] {
+					seen[k] = true
 					names = append(names, k)
 				}
 				if v := b.Fields[k]; v != nil && v.Kind != Function {

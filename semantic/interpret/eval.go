@@ -17,6 +17,9 @@ func (r *run) eval(sc *scope, e *python.Expr) *Value {
 	r.depth++
 	v := r.value(sc, e)
 	r.depth--
+	if v != nil && v.Kind == String && r.costs(len(v.Text)/textStep) {
+		return nil
+	}
 	if v != nil && r.trace.Values[e] == nil {
 		r.trace.Values[e] = v
 	}
@@ -73,7 +76,7 @@ func (r *run) value(sc *scope, e *python.Expr) *Value {
 		v := &Value{Kind: List}
 		if over != nil && (over.Kind == List || over.Kind == Dict) {
 			items := over.Items
-			for _, k := range over.Keys {
+			for _, k := range over.Keys[:min(len(over.Keys), maxItems)] {
 				if over.Kind == Dict {
 					items = append(items, text(k))
 				}
@@ -128,7 +131,7 @@ func (r *run) at(sc *scope, e *python.Expr) Source {
 // name returns what a name with dots means.
 func (r *run) name(sc *scope, name string) *Value {
 	first, rest, more := strings.Cut(name, ".")
-	v, ok := lookup(sc, first)
+	v, ok := r.lookup(sc, first)
 	if !ok {
 		switch {
 		case first == "__name__":
@@ -164,8 +167,11 @@ func (r *run) known(name, file string) *Value {
 	return r.host.Known(name, file)
 }
 
-func lookup(sc *scope, name string) (*Value, bool) {
-	for ; sc != nil; sc = sc.outer {
+func (r *run) lookup(sc *scope, name string) (*Value, bool) {
+	for n := 0; sc != nil; sc = sc.outer {
+		if n++; n%8 == 0 && r.spent() {
+			break
+		}
 		if v, ok := sc.vars[name]; ok {
 			return v, true
 		}
@@ -542,8 +548,11 @@ func joined(a, b []*Value) *Value {
 
 func format(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
-// maxText bounds a text that is put together.
-const maxText = 1000
+// maxText bounds a text that is put together, and textStep is how much of one costs a step.
+const (
+	maxText  = 1000
+	textStep = 64
+)
 
 func join(op string, a, b *Value) *Value {
 	s := a.Text + b.Text

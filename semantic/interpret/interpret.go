@@ -348,7 +348,7 @@ func (r *run) loop(sc *scope, i, end int) (flow, *Value) {
 		items := over.Items
 		if over.Kind == Dict {
 			items = nil
-			for _, k := range over.Keys {
+			for _, k := range over.Keys[:min(len(over.Keys), maxItems)] {
 				items = append(items, text(k))
 			}
 		}
@@ -538,7 +538,7 @@ func (r *run) register(sc *scope, d *python.Expr, v *Value) {
 // class follows the body of a class.
 func (r *run) class(sc *scope, s *python.Statement, start, end int) {
 	c := &Value{Kind: Class, Text: s.Target, Fields: map[string]*Value{}, code: &code{s: s, start: start, end: end}, file: sc.file, env: sc}
-	for i := range s.Args {
+	for i := range s.Args[:min(len(s.Args), maxDepth)] {
 		c.base = append(c.base, r.eval(sc, &s.Args[i]))
 	}
 	sc.vars[s.Target] = c

@@ -37,6 +37,9 @@ func (r *run) method(sc *scope, self *Value, name string, e *python.Expr, a argu
 	case "set_defaults":
 		if p := holder(self); p != nil {
 			for _, k := range a.keys {
+				if r.costs(len(p.held)) {
+					break
+				}
 				for _, o := range p.held {
 					if o.dest == k {
 						o.def = a.named[k]
@@ -93,7 +96,7 @@ func (r *run) method(sc *scope, self *Value, name string, e *python.Expr, a argu
 
 func (r *run) ofDict(self *Value, name string, a arguments, arg func(int) *Value) (*Value, bool) {
 	switch name {
-	case "items", "keys", "values", "update", "copy":
+	case "items", "keys", "values", "update", "merge_with", "merge_from_dict", "copy", "to_dict", "toDict":
 		n := len(self.Keys)
 		if o := arg(0); o != nil {
 			n += len(o.Keys)
@@ -154,6 +157,9 @@ func (r *run) ofDict(self *Value, name string, a arguments, arg func(int) *Value
 }
 
 func (r *run) ofText(self *Value, name string, a arguments, arg func(int) *Value) (*Value, bool) {
+	if r.costs(len(self.Text) / textStep) {
+		return nil, true
+	}
 	v := *self
 	switch name {
 	case "lower":
@@ -166,11 +172,17 @@ func (r *run) ofText(self *Value, name string, a arguments, arg func(int) *Value
 		}
 	case "joinpath":
 		for _, p := range a.place {
+			if len(v.Text) > maxText {
+				return nil, true
+			}
 			v.Text = strings.TrimSuffix(v.Text, "/") + "/"
 			fillIn(&v, p)
 		}
 	case "replace":
 		if x, y := arg(0), arg(1); x != nil && y != nil && x.Text != "" && len(v.Text) < maxText {
+			if n := strings.Count(v.Text, x.Text); len(v.Text)+n*(len(y.Text)-len(x.Text)) > maxText {
+				return nil, true
+			}
 			v.Text = strings.ReplaceAll(v.Text, x.Text, y.Text)
 		}
 	case "split", "rsplit":
@@ -189,7 +201,10 @@ func (r *run) ofText(self *Value, name string, a arguments, arg func(int) *Value
 		if l := arg(0); l != nil && l.Kind == List {
 			out := &Value{Kind: String}
 			for i, p := range l.Items {
-				if i > 0 && len(out.Text) < maxText {
+				if len(out.Text) > maxText {
+					return nil, true
+				}
+				if i > 0 {
 					out.Text += self.Text
 				}
 				fillIn(out, p)
