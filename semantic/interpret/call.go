@@ -1,7 +1,9 @@
 package interpret
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -351,7 +353,7 @@ func (r *run) outside(name string, o *Value) *Value {
 		}
 	case "tuple", "list", "sorted", "set":
 		if v := arg(0, ""); v != nil && v.Kind == List {
-			return v
+			return r.listed(short, v, o)
 		}
 		if v := arg(0, ""); v != nil && v.Kind == Dict && !r.costs(len(v.Keys)) {
 			all := &Value{Kind: List}
@@ -491,7 +493,7 @@ func (r *run) outside(name string, o *Value) *Value {
 			}
 		}
 		if n, ok := v.Float(); ok && short == "int" {
-			return &Value{Kind: Number, Text: format(float64(int64(n))), From: v.From}
+			return &Value{Kind: Number, Text: format(math.Trunc(n)), From: v.From}
 		}
 		if v != nil {
 			return v
@@ -512,6 +514,38 @@ func (r *run) outside(name string, o *Value) *Value {
 		}
 	}
 	return o
+}
+
+// listed returns a copy of a list: sorted as far as its items are numbers or texts, or each once.
+func (r *run) listed(by string, v, o *Value) *Value {
+	all := &Value{Kind: List, Items: slices.Clone(v.Items)}
+	r.costs(len(all.Items))
+	switch {
+	case by == "set":
+		seen := map[string]bool{}
+		all.Items = slices.DeleteFunc(all.Items, func(i *Value) bool {
+			if !i.Scalar() {
+				return false
+			}
+			k := string(rune(i.Kind)) + i.Text
+			again := seen[k]
+			seen[k] = true
+			return again
+		})
+	case by == "sorted" && len(o.Fields) == 0:
+		slices.SortStableFunc(all.Items, func(a, b *Value) int {
+			m, ok := a.Float()
+			n, is := b.Float()
+			switch {
+			case ok && is:
+				return cmp.Compare(m, n)
+			case a != nil && b != nil && a.Kind == String && b.Kind == String:
+				return strings.Compare(a.Text, b.Text)
+			}
+			return 0
+		})
+	}
+	return all
 }
 
 func sorted(m map[string]*Value) []string {

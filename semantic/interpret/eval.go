@@ -404,6 +404,9 @@ func compare(op string, a, b *Value) (*Value, bool) {
 		if a.Kind == String && strings.Contains(a.Text, "$") || b.Kind == String && strings.Contains(b.Text, "$") {
 			return nil, true
 		}
+		if a.Kind == Dict && b.Kind == Dict && a != b {
+			return nil, true
+		}
 		same := alike(a, b)
 		if m, ok := number(a.Text); ok && (a.Kind == Number || b.Kind == Number) { // what a command says has no type
 			n, is := number(b.Text)
@@ -487,7 +490,10 @@ func arithmetic(op string, a, b *Value) *Value {
 	case a.Kind == List && b.Kind == List && op == "+":
 		return joined(a.Items, b.Items)
 	case a.Kind == List && op == "*":
-		return a
+		if !ok2 || n*float64(len(a.Items)) > maxList {
+			return nil
+		}
+		return &Value{Kind: List, Items: slices.Repeat(a.Items, max(int(n), 0))}
 	case a.Kind == Object || b.Kind == Object:
 		if a.Kind == String || b.Kind == String {
 			if op == "+" || op == "/" {
@@ -525,7 +531,7 @@ func arithmetic(op string, a, b *Value) *Value {
 		case "//":
 			m = math.Floor(m / n)
 		default:
-			m = math.Mod(m, n)
+			m -= n * math.Floor(m/n) // of the sign of n
 		}
 	case "**":
 		m = math.Pow(m, n)

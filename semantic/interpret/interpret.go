@@ -582,10 +582,10 @@ func (r *run) simple(sc *scope, s *python.Statement) {
 		switch {
 		case len(r.loops) > 0 && (old == nil || old.Kind == Number):
 			v = nil
-		case old != nil && old.Kind == List && v != nil && v.Kind == List:
+		case s.Word == "+" && old != nil && old.Kind == List && v != nil && v.Kind == List:
 			v = joined(old.Items, v.Items)
 		case old != nil && v != nil:
-			v = arithmetic("+", old, v)
+			v = arithmetic(s.Word, old, v)
 		default:
 			v = nil
 		}

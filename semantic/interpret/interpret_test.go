@@ -122,6 +122,13 @@ func TestValues(t *testing.T) {
 		"a module":                      {"import kit\nshow(kit.n)\nfrom kit import n as m\nshow(m)", "21 21"},
 		"an attribute by its name":      {"import kit\nshow(getattr(kit, 'n'))\nshow(getattr(kit, 'z', 4))", "21 4"},
 		"what is on the command":        {"class A:\n    n: int = 1\nimport tyro\na = tyro.cli(A)\nshow(a.n)", "7"},
+		"operators that change":         {"a = 6\na *= 3\na //= 2\nshow(a)\na -= 1\nshow(a)\na **= 2\nshow(a)", "9 8 64"},
+		"a remainder":                   {"show(-1 % 4)\nshow(7 % -4)\nshow(7 % 4)", "3 -1 3"},
+		"a list that is repeated":       {"a = [1] * 3\nshow(len(a))\nshow(len([1, 2] * n()))\nshow(len([1] * 100000))", "3 ? ?"},
+		"lists apart":                   {"a = [3, 1]\nb = list(a)\nb.append(5)\nshow(len(a))\nshow(sorted(a)[0])\nshow(len(set([1, 1])))", "2 1 1"},
+		"whole numbers":                 {"show(int(-2.5))\nshow(int(2.0 ** 70))", "-2 1180591620717411300000"},
+		"dicts that are compared":       {"a = {'x': 1}\nb = {'x': 1}\nshow(a == b)\nshow(a is None)", "? false"},
+		"an item that is taken out":     {"a = [1, 2]\na.pop()\nshow(len(a))", "?"},
 		"the last of several returns":   {"def f():\n    return None\nshow(f())", "None"},
 	} {
 		f := folder(map[string]string{"job.py": c.source, "kit.py": "n = 21\n", "other.py": "import sys\nclass A:\n    n = 22\nsys.modules[__name__] = A()\n"}, map[string]string{"n": "7"})

@@ -31,7 +31,7 @@ type Statement struct {
 	As         []string // of an import: the names that Names get here; of import a.b as c, c alone, or empty
 	Target     string   // a name with dots, or empty if it is more than that
 	To         []Expr   // all that an Assign, a For or a with gives a value, of each name = what is on its left
-	Word       string   // with which it begins, of those that begin with a word of their own: return, with, break
+	Word       string   // with which it begins, of those that begin with a word of their own: return, with, break. Of an Augment its operator: + of +=
 	Value      Expr
 	Args       []Expr
 	Params     []Param
@@ -309,6 +309,7 @@ func (p *parser) assign(s *Statement) {
 			}
 		}
 	case p.tok.kind == operator && augments[p.tok.text]:
+		s.Word = strings.TrimSuffix(p.tok.text, "=")
 		p.advance()
 		s.Kind, s.Value = Augment, p.expr()
 	default:
