@@ -366,6 +366,9 @@ func (r *run) outside(name string, o *Value) *Value {
 		if v := arg(0, ""); v != nil {
 			switch v.Kind {
 			case List:
+				if v.open {
+					return nil
+				}
 				return &Value{Kind: Number, Text: fmt.Sprint(len(v.Items))}
 			case Dict:
 				return &Value{Kind: Number, Text: fmt.Sprint(len(v.Keys))}
@@ -518,7 +521,7 @@ func (r *run) outside(name string, o *Value) *Value {
 
 // listed returns a copy of a list: sorted as far as its items are numbers or texts, or each once.
 func (r *run) listed(by string, v, o *Value) *Value {
-	all := &Value{Kind: List, Items: slices.Clone(v.Items)}
+	all := &Value{Kind: List, Items: slices.Clone(v.Items), open: v.open}
 	r.costs(len(all.Items))
 	switch {
 	case by == "set":

@@ -352,7 +352,7 @@ func truth(v *Value) (holds, sure bool) {
 	case String:
 		return v.Text != "", v.Text != "$"
 	case List:
-		return len(v.Items) > 0, true
+		return len(v.Items) > 0, !v.open
 	case Dict:
 		return len(v.Keys) > 0, len(v.Keys) > 0
 	case Object:

@@ -6,6 +6,7 @@ package interpret
 
 import (
 	"fmt"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -495,7 +496,13 @@ func span(v *Value) *Value {
 	to := v.Items[1]
 	if a, ok := v.Items[0].Float(); ok && to != nil {
 		if b, ok := to.Float(); ok {
-			return &Value{Kind: Number, Text: format(b - a), From: to.From}
+			step := 1.0
+			if len(v.Items) > 2 {
+				if step, ok = v.Items[2].Float(); !ok || step == 0 {
+					return nil
+				}
+			}
+			return &Value{Kind: Number, Text: format(max(0, math.Ceil((b-a)/step))), From: to.From}
 		}
 	}
 	return to

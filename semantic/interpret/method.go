@@ -1,6 +1,7 @@
 package interpret
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/muster-sched/muster/semantic/python"
@@ -78,6 +79,7 @@ func (r *run) method(sc *scope, self *Value, name string, e *python.Expr, a argu
 	case List:
 		switch name {
 		case "append", "extend", "insert":
+			self.open = self.open || len(self.Items) == maxList || r.unsure > 0 || slices.ContainsFunc(r.loops, func(l *Loop) bool { return !l.Listed() })
 			v := arg(len(a.place) - 1)
 			if name == "extend" && v != nil && v.Kind == List {
 				self.Items = joined(self.Items, v.Items).Items
@@ -85,7 +87,8 @@ func (r *run) method(sc *scope, self *Value, name string, e *python.Expr, a argu
 				self.Items = append(self.Items, v)
 			}
 			return nil, true
-		case "index", "count", "sort", "pop":
+		case "index", "count", "sort", "pop", "remove", "clear":
+			self.open = self.open || name != "index" && name != "count" && name != "sort"
 			return nil, true
 		}
 	case String:
@@ -190,6 +193,9 @@ func (r *run) ofText(self *Value, name string, a arguments, arg func(int) *Value
 		parts := strings.Fields(v.Text)
 		if sep := arg(0); sep != nil && sep.Kind == String && sep.Text != "" {
 			parts = strings.Split(v.Text, sep.Text)
+		}
+		if r.costs(len(parts)) {
+			return nil, true
 		}
 		for _, p := range parts {
 			w := *self

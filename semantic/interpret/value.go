@@ -40,6 +40,7 @@ type Value struct {
 	// From is where the value was stated.
 	From Source
 
+	open bool       // of a List: it may have more or fewer items
 	self *Value     // of a method
 	code *code      // of a Function, a Class or a Module
 	env  *scope     // in which a Function is defined
