@@ -1,10 +1,7 @@
 package extract
 
 import (
-	"strings"
 	"testing"
-
-	"github.com/rogpeppe/go-internal/txtar"
 )
 
 // What a job is follows from how its files are put together: registries, modules by name, objects that have other objects, arithmetic with options,
@@ -98,23 +95,6 @@ func TestFollowed(t *testing.T) {
 			"main.py": "import torch\ndef go(n):\n    return go(n + 1)\nx = go(1)\na = b = lambda k: a(k)\na(3)\nclass A(A):\n    pass\nA().x.y()\nfor i in range(9):\n    loss(draw()).backward()\n"},
 			map[string]string{"iters": "9", "iter_type": "step"}},
 	} {
-		f := fixture{files: []txtar.File{{Name: "run.sh", Data: []byte(c.run)}}}
-		for file, data := range c.files {
-			f.files = append(f.files, txtar.File{Name: file, Data: []byte(data)})
-		}
-		r, err := Dir(t.Context(), f.write(t), Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := map[string]string{}
-		for _, field := range r.Fields() {
-			key, v, _ := strings.Cut(field, "=")
-			got[key] = v
-		}
-		for field, want := range c.want {
-			if got[field] != want {
-				t.Errorf("%s: %s is %q (%s), want %q", name, field, got[field], r.Sources[field], want)
-			}
-		}
+		saysOf(t, name, c.run, c.files, c.want)
 	}
 }

@@ -153,23 +153,29 @@ func TestPassed(t *testing.T) {
 		"a loop before a call": {"python train.py", map[string]string{"train.py": "import torch\nfor epoch in range(9):\n    go(num_epochs=3)\n    loss.backward()\n"},
 			map[string]string{"iters": "9"}},
 	} {
-		f := fixture{files: []txtar.File{{Name: "run.sh", Data: []byte(c.run)}}}
-		for file, data := range c.files {
-			f.files = append(f.files, txtar.File{Name: file, Data: []byte(data)})
-		}
-		r, err := Dir(t.Context(), f.write(t), Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := map[string]string{}
-		for _, field := range r.Fields() {
-			key, v, _ := strings.Cut(field, "=")
-			got[key] = v
-		}
-		for field, want := range c.want {
-			if got[field] != want {
-				t.Errorf("%s: %s is %q (%s), want %q", name, field, got[field], r.Sources[field], want)
-			}
+		saysOf(t, name, c.run, c.files, c.want)
+	}
+}
+
+// saysOf checks fields of what is read of a folder with a launch command.
+func saysOf(t *testing.T, name, run string, files, want map[string]string) {
+	t.Helper()
+	f := fixture{files: []txtar.File{{Name: "run.sh", Data: []byte(run)}}}
+	for file, data := range files {
+		f.files = append(f.files, txtar.File{Name: file, Data: []byte(data)})
+	}
+	r, err := Dir(t.Context(), f.write(t), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, field := range r.Fields() {
+		key, v, _ := strings.Cut(field, "=")
+		got[key] = v
+	}
+	for field, value := range want {
+		if got[field] != value {
+			t.Errorf("%s: %s is %q (%s), want %q", name, field, got[field], r.Sources[field], value)
 		}
 	}
 }
