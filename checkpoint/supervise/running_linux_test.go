@@ -152,9 +152,6 @@ func TestJobThatCannotBeSaved(t *testing.T) {
 	signals, code := s.run(append([]string{"sh", "-c", `trap "echo told" TERM; "$@" & while :; do wait; done`, "sh"}, command...)...)
 	me, o := []int{os.Getpid()}, checkpoint.Options{Timeout: time.Minute}
 	s.out.until(t, "ready ")
-	var program int
-	fmt.Sscanf(s.out.String(), "ready %d", &program)
-	t.Cleanup(func() { syscall.Kill(program, syscall.SIGKILL) }) // the shell ends without it
 	b := s.leader(time.Hour)
 	refused := func(ctx context.Context, want string) {
 		t.Helper()
